@@ -42,7 +42,6 @@ class AskingPlan(Settings):
 
     description: str | None = None
     text: Annotated[str, Field(description="the column with the text")] = "text"
-    model: AskedModel
     cut: Annotated[int, Field(ge=1, description="tokens of each text that the model sees")] = 512
     most_failures: Annotated[float, Field(ge=0, le=1, description="highest share of unreadable answers")] = 0.02
     seed: Annotated[int, Field(ge=0)] = 0

@@ -114,8 +114,7 @@ Task = Annotated[RateTask, BeforeValidator(_task_from), Also("string"), Also("ar
 class RatePlan(AskingPlan):
     """How useful each source is for each task, as a language model sees it."""
 
-    model: Annotated[AskedModel | None, Field(description="the language model that is asked")] = None  # type: ignore[assignment]
-
+    model: AskedModel | None = None
     out: Annotated[str | None, Field(description="folder for utilities.csv, descriptions, scores and the account")] = (
         None
     )

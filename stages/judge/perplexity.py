@@ -1,5 +1,5 @@
-"""Losses of documents under a decoder, as signals: for perplexity filters (`keep_where`), curricula (`order`) and judges
-that learn from the losses of several models (`losses` of a judge plan).
+"""Losses of documents under a decoder, as signals: for perplexity filters (`keep_where`), curricula (`order`), and
+judges that learn from the losses of several models (`losses` of a judge plan).
 
 The scoring is the trainer's own (`trainer/evaluation/evaluate.py`): a document of more tokens than `window` is read in
 windows of that many, which move on by half of it. Each token is scored once, and each but those of the first window

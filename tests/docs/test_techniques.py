@@ -34,7 +34,9 @@ def words_of_settings() -> set[str]:
                     words |= {node.name, snake_case(node.name)}
                 elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
                     words.add(node.target.id)
-                elif (isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier()) or (isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("--")):
+                elif (isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier()) or (
+                    isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("--")
+                ):
                     words.add(node.value)
     return words
 
