@@ -100,6 +100,11 @@ class Stage(Settings, ABC, metaclass=SaysInOneLine):
         """Is it to run where a GPU is?"""
         return False
 
+    @property
+    def gpus(self) -> int:
+        """How many of a machine's GPUs one process of it uses."""
+        return int(self.gpu)
+
     def prepare(self) -> None:
         """Work that is worth doing once on a machine, before workers start: kernels compiled, tables built. Nothing may
         rely on it. It leaves no thread and no GPU behind, for workers are forked from the process that did it."""

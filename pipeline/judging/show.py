@@ -33,10 +33,11 @@ from gristmill.pipeline.tables import TerminalTable
 if TYPE_CHECKING:
     from gristmill.classifiers.llm.account import Account, Prices
     from gristmill.classifiers.rating.medu import SampledDocument
-    from gristmill.pipeline.judging.medu import MeduFindings
+    from gristmill.pipeline.judging.medu import MeduFindings, RateTask
     from gristmill.pipeline.judging.scoring import HeadScores, ScoredText
 
 MOST_LABELS = 20
+LONGEST_TASK = 80  # characters
 MOST_SHOWN = 50
 TELLING = 0.7  # AUC of length above which a judge may have learnt it
 FAIR = 0.1  # kappa below which a threshold decides hardly better than chance
@@ -348,7 +349,7 @@ def said_of_labels(made: Mapping[str, Any]) -> str:
 
 
 def questions_table(
-    tasks: Mapping[str, Sequence[str]],
+    tasks: Mapping[str, list[str] | RateTask],
     documents: Sequence[SampledDocument],
     account: Account,
     prices: Prices | None,
@@ -358,7 +359,7 @@ def questions_table(
     sources = Counter(document.source for document in documents)
     return facts_table(
         [
-            *((f"task {name}", f"{len(examples):,} examples") for name, examples in tasks.items()),
+            *((f"task {name}", _task_in_words(task)) for name, task in tasks.items()),
             *((f"source {name}", f"{count:,} documents") for name, count in sources.items()),
             (
                 "asked",
@@ -371,12 +372,19 @@ def questions_table(
     )
 
 
+def _task_in_words(task: list[str] | RateTask) -> str:
+    if isinstance(task, list):
+        return f"{len(task):,} examples"
+    return f"marks of {task.signal}" if task.signal else one_line(task.rubric or task.words)[:LONGEST_TASK]
+
+
 def show_findings(screen: Console, found: MeduFindings, prices: Prices | None) -> None:
     table = found.utilities
     rows = []
     for i, source in enumerate(table.sources):
         marks = (f"{table.values_NT[i, t]:.3f} ± {table.errors_NT[i, t]:.3f}" for t in range(len(table.tasks)))
-        rows.append((source, as_number(sum(document.source == source for document in found.documents)), *marks))
+        asked_about = sum(document.source == source for document in found.documents)
+        rows.append((source, as_number(asked_about) if found.documents else "all that have marks", *marks))
     head = ("source", "documents", *map(one_line, table.tasks))
     screen.print(TerminalTable.of("Utility ± its standard error", head, rows))
     for task, description in found.descriptions.items():

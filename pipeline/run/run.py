@@ -143,7 +143,8 @@ class Execution:
         self.check_inputs = check_inputs
         self.plan: Plan = make_plan(recipe)
         self.where = replace(
-            where, gpus=any(thing.stage.gpu for _, thing in self.plan.stage_order() if isinstance(thing, Step))
+            where,
+            gpus=max((thing.stage.gpus for _, thing in self.plan.stage_order() if isinstance(thing, Step)), default=0),
         )
         self.stopwatch = Stopwatch.start()
         self.sent = dict(REQUESTS)
