@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Losses, gradient norms and weights of twenty updates in every layout, precision, recomputation, optimizer and schedule
-of the learning rate: recorded before the trainer is rewritten, compared afterwards.
+"""Losses, gradient norms and weights of twenty updates in every layout, precision, recomputation, optimizer and
+schedule of the learning rate: recorded before the trainer is rewritten, compared afterwards.
 
     python -m benchmarks.training.locked_losses take FILE [--only WORDS] [--updates 20]
     python -m benchmarks.training.locked_losses hold FILE [--only WORDS]
@@ -34,6 +34,7 @@ from gristmill.shards.orders import Shuffled
 from gristmill.trainer.model.model import Decoder, initialise
 from gristmill.trainer.model.shapes import DecoderShape, Mixture
 from gristmill.trainer.parallel.ranks import join_ranks
+from gristmill.trainer.parallel.spread import over
 from gristmill.trainer.run.loop import train
 from gristmill.trainer.run.schedule import RateSchedule
 from gristmill.trainer.run.settings import Training
@@ -150,7 +151,7 @@ def run(way: Way, rows: Any, folder: Path, ranks: Any, device: torch.device, upd
     reader, readers = training.reader(ranks.rank, ranks.count)
     loader = Loader(rows, ROWS, Shuffled(), seed=1, rank=reader, world=readers)
     model = initialise(Decoder(way.shape), 1)
-    train(model, loader, training, folder, device=device, ranks=ranks)
+    train(model, loader, training, folder, device=device, on=over(ranks))
     if not ranks.first:
         return {}
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]

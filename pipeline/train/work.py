@@ -189,7 +189,7 @@ def prepare(loaded: Loaded, on_gpu: bool, ranks: int = 1, only_planned: bool = F
 def _laid_out(ready: Ready, on_gpu: bool, only_planned: bool) -> Ready:
     import torch
 
-    from gristmill.trainer.model.quack import has_fused_linears
+    from gristmill.trainer.model.matmuls import has_fused_linears
     from gristmill.trainer.parallel.costs import DocumentLengths
     from gristmill.trainer.parallel.planner import Task
 
@@ -244,6 +244,7 @@ def _trained(
     import torch
 
     from gristmill.shards.loader import Loader
+    from gristmill.trainer.parallel.spread import over
     from gristmill.trainer.run.loop import train
     from gristmill.trainer.run.settings import Training
 
@@ -266,7 +267,7 @@ def _trained(
         training,
         folder,
         device=device,
-        ranks=ranks,
+        on=over(ranks),
         evaluate=ask,
         evaluate_every=every,
         tokenizer=ready.tokenizer,

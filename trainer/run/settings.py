@@ -9,19 +9,16 @@ it: where checkpoints are averaged, and where the guard goes back to one and lea
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from gristmill.trainer.checked import CHECKED, Count, Number, from_json, to_json
-from gristmill.trainer.model.shapes import DecoderShape
-from gristmill.trainer.parallel.expert_parallel import Balance
-from gristmill.trainer.parallel.pipeline_plan import SCHEDULES, SPLIT, Schedule, chosen
-from gristmill.trainer.parallel.replicas import ReplicaGradients
 from gristmill.trainer.run.guard import Guard
 from gristmill.trainer.run.schedule import RateSchedule
 from gristmill.trainer.run.unlocking import Unlocking
+from gristmill.trainer.step.balance import Balance
 from gristmill.trainer.step.muon import Muon
 from gristmill.trainer.step.optim import AdamW
 
@@ -29,6 +26,11 @@ Precision = Literal["float32", "bf16", "fp16"]
 Recompute = Literal["none", "selective", "full"]
 Zero = Literal[0, 1, 2, 3]
 Linears = Literal["bf16", "fp8"]
+Schedule = Literal["1f1b", "interleaved", "zb1p", "zbv"]  # of a pipeline
+ReplicaGradients = Literal["float32", "bf16", "int8"]
+
+SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
+SPLIT = ("zb1p", "zbv")  # schedules whose backward passes compute weight gradients later
 
 OPTIMIZERS: dict[str, type[AdamW] | type[Muon]] = {"adamw": AdamW, "muon": Muon}
 OPTIMIZER, SCHEDULE, GUARD = AdamW(rate=3e-4, weight_decay=0.1, betas=(0.9, 0.95)), RateSchedule(), Guard()
@@ -142,14 +144,6 @@ class Training:
     def schedules_allowed(self) -> tuple[Schedule, ...]:
         whole = self.linears == "fp8" or self.precision == "fp16" or self.compile is True
         return tuple(name for name in SCHEDULES if not (whole and name in SPLIT))
-
-    def schedule_for(self, shape: DecoderShape, ranks: int) -> Schedule:
-        """That of a pipeline of so many ranks in all."""
-        if self.pipeline_schedule is not None or self.pipeline == 1:
-            return self.pipeline_schedule or "1f1b"
-        readers = max(1, ranks // self.ranks_of_a_row)
-        step = self.rows_per_step or self.most_step_rows(readers)
-        return chosen(shape, self.pipeline, max(1, self.rank_rows(readers) // step), self.schedules_allowed)
 
     def most_step_rows(self, ranks: int) -> int:
         """A pipeline is idle less with many micro-batches."""
