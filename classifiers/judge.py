@@ -120,12 +120,11 @@ class Judge(ABC):
     def score(self, texts: pa.Array | pa.ChunkedArray | Sequence[str | None]) -> Scores:
         """float32_N by head: P(good), the expected class (0 to C - 1), the probability of the likeliest label, or the
         value of the regression."""
-        column = texts if isinstance(texts, pa.Array | pa.ChunkedArray) else pa.array(texts, pa.large_string())
-        return scores_of(self.card, self.outputs(column))
+        return scores_of(self.card, self.outputs(as_column(texts)))
 
-    def probabilities(self, texts: pa.Array | pa.ChunkedArray) -> Scores:
+    def probabilities(self, texts: pa.Array | pa.ChunkedArray | Sequence[str | None]) -> Scores:
         """float32_NC by head, in the order of its labels; heads that are a regression have none."""
-        outputs = self.outputs(texts)
+        outputs = self.outputs(as_column(texts))
         return {
             head.name: np.stack([1 - outputs[head.name], outputs[head.name]], axis=1)
             if head.kind == "probability"
@@ -174,6 +173,10 @@ def load_judge(folder: str | os.PathLike[str], device: str = "cpu") -> Judge:
         raise JudgeError(str(error) if str(where) in str(error) else f"{where}: {error}") from error
     _check_golden(where, judge, facts.get("golden"))
     return judge
+
+
+def as_column(texts: pa.Array | pa.ChunkedArray | Sequence[str | None]) -> pa.Array | pa.ChunkedArray:
+    return texts if isinstance(texts, pa.Array | pa.ChunkedArray) else pa.array(texts, pa.large_string())
 
 
 def scores_of(card: JudgeCard, outputs: Scores) -> Scores:

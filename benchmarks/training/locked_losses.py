@@ -5,6 +5,8 @@ schedule of the learning rate: recorded before the trainer is rewritten, compare
     python -m benchmarks.training.locked_losses take FILE [--only WORDS] [--updates 20]
     python -m benchmarks.training.locked_losses hold FILE [--only WORDS]
 
+benchmarks/training/locked_losses.json is such a file.
+
 Small decoders in float32, bf16, fp16 and fp8 on the CPU, through `train`; several ranks exchange over gloo. On the
 machine that wrote FILE, with the same torch, all must be equal to the last bit; elsewhere the script says how far the
 losses are apart. fp8 on a CPU multiplies the rounded numbers in float32: it locks scales and rounding, not the matmul.
@@ -225,16 +227,19 @@ def main() -> None:
     parser.add_argument("what", choices=["take", "hold"])
     parser.add_argument("file", type=Path)
     parser.add_argument("--only", default="", help="runs whose names contain one of these words, by semicolons")
+    parser.add_argument("--ranks", type=int, choices=[1, 2, 4], help="runs of so many ranks; all")
     parser.add_argument("--updates", type=int, default=20)
     args = parser.parse_args()
     words = args.only.split(";") if args.only else [""]
     recorded = json.loads(args.file.read_text()) if args.what == "hold" else {}
     updates = recorded.get("updates", args.updates)
-    names = [name for name in ways() if any(word in name for word in words)]
+    names = [
+        name for name, way in ways().items() if any(word in name for word in words) and args.ranks in (None, way.ranks)
+    ]
     found = results(names, updates)
     if args.what == "take":
-        text = {"machine": machine(), "updates": updates, "runs": found}
-        args.file.write_text(json.dumps(text, indent=1) + "\n")
+        runs = ",\n".join(f"{json.dumps(name)}: {json.dumps(result)}" for name, result in found.items())
+        args.file.write_text(f'{{"machine": {json.dumps(machine())}, "updates": {updates}, "runs": {{\n{runs}\n}}}}\n')
         failed = {name: result["failed"] for name, result in found.items() if "failed" in result}
         print(json.dumps({"what": "taken", "runs": len(found), "failed": failed}))
         sys.exit(1 if failed else 0)

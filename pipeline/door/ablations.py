@@ -101,7 +101,7 @@ def ablate(
     run(
         loaded,
         folder,
-        crew_of(workers, scheduler),
+        crew_of(workers, scheduler, loaded.plan.ranks or 1),
         show.AblationUi(folder, sys.stderr if progress else io.StringIO()),
         only,
     )

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 MOST_LABELS = 20
 MOST_SHOWN = 50
 TELLING = 0.7  # AUC of length above which a judge may have learnt it
+FAIR = 0.1  # kappa below which a threshold decides hardly better than chance
 FAINT = 0.5  # of the probability that labels have together: below it a model wanted to say something else
 FIGURES = (
     ("auc", "AUC (0.5 is chance)"),
@@ -130,8 +131,10 @@ def plan_table(ready: Ready, folder: Path) -> Table:
     return facts_table([*lines, ("out", str(folder))])
 
 
-def show_figures(screen: Console, card: JudgeCard, grouped: str) -> None:
-    """The held-out figures of a judge that was just trained."""
+def show_figures(screen: Console, card: JudgeCard) -> None:
+    """The held-out figures of a judge."""
+    grouped = card.training.get("grouped_by")
+    whole = f"whole by {grouped}" if grouped else "in whole groups"
     for head in card.heads:
         metrics = card.metrics.get(head.name) or {}
         screen.print(title_of(head))
@@ -144,7 +147,7 @@ def show_figures(screen: Console, card: JudgeCard, grouped: str) -> None:
         copies = f"; {as_number(left_out)} copies of these were not trained on" if left_out else ""
         say(
             screen,
-            f"{trained}, measured on {as_number(metrics['texts'])} others{good}, held out whole by {grouped}{copies}",
+            f"{trained}, measured on {as_number(metrics['texts'])} others{good}, held out {whole}{copies}",
         )
         rows = [
             (words, as_figure(metrics[name]))
@@ -161,6 +164,9 @@ def show_figures(screen: Console, card: JudgeCard, grouped: str) -> None:
                 "length alone tells good texts from bad ones: the judge may have learnt it, and score short texts by it;"
                 " a `training_set` with `steps_of_length` has labels of equal lengths",
             )
+        auc, kappa = metrics.get("auc"), metrics.get("kappa_at_half")
+        if isinstance(auc, float) and isinstance(kappa, float) and auc > TELLING and kappa < FAIR:
+            say(screen, "0.5 hardly tells texts apart: choose a threshold from the scores, such as that of the best F1")
         if head.kind == "labels":
             screen.print(by_label(metrics, head))
         if "reliability" in metrics:
@@ -173,7 +179,7 @@ def show_card(screen: Console, card: JudgeCard) -> None:
     """What a saved judge says of itself."""
     made = ", ".join(f"{name} {number}" for name, number in card.versions.items())
     say(screen, f"a {card.kind} judge" + (f", made with {made}" if made else ""))
-    show_figures(screen, card, "groups")
+    show_figures(screen, card)
     for line in card.attribution:
         say(screen, line)
 

@@ -80,9 +80,9 @@ ENGINE: dict[str, tuple[str, ...]] = {
         "gristmill.pipeline.report_data.documents",
         "gristmill.pipeline.store.partitions",
     ),
-    "training": ("gristmill.pipeline.ablate.feeding", *_ABLATION),
+    "training": ("gristmill.pipeline.train.feeding", *_ABLATION),
     "measuring": (
-        "gristmill.pipeline.ablate.evaluation",
+        "gristmill.pipeline.train.evaluation",
         "gristmill.pipeline.inputs.columns",
         "gristmill.stages.read.columns",
         *_ABLATION,

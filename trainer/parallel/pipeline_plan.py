@@ -25,11 +25,10 @@ from itertools import combinations, pairwise
 from typing import Literal, NamedTuple
 
 from gristmill.trainer.model.shapes import DecoderShape
-from gristmill.trainer.run.settings import SCHEDULES, SPLIT, Schedule, Training
+from gristmill.trainer.run.settings import SCHEDULES, SPLIT, TWO_STAGES, Schedule, Training
 
 Kind = Literal["forward", "backward", "weights"]
 
-TWO_STAGES = ("interleaved", "zbv")
 # Time on two and on four H200s, over that of the simulation: between two stages more is sent, blocks whose weight
 # gradients wait are not compiled, and their matmuls have no epilogues. First what keeps least.
 TAKES: dict[Schedule, float] = {"1f1b": 1.0, "zbv": 1.05, "zb1p": 1.04, "interleaved": 1.045}

