@@ -32,8 +32,8 @@ from gristmill.trainer.model.shapes import DecoderShape
 from gristmill.trainer.parallel.cards import PCIE, Cards
 from gristmill.trainer.parallel.context import STEP, UNEVEN, way_of
 from gristmill.trainer.parallel.memory import MemoryEstimate, memory_of
-from gristmill.trainer.parallel.pipeline_plan import TAKES, TWO_STAGES, plan_for, schedule_for
-from gristmill.trainer.run.settings import Training
+from gristmill.trainer.parallel.pipeline_plan import TAKES, plan_for, schedule_for
+from gristmill.trainer.run.settings import TWO_STAGES, Training
 
 PEAK_SHARE, HALF_WIDTH = 0.70, 370
 ATTENTION_SHARE, FLASH4_SHARE = 0.3, 0.5  # rows of one document of 65,536; documents of 4,096
