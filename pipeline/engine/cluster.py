@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import yaml
 
+from gristmill.kernels.common.extras import install
 from gristmill.pipeline import processes
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.json_types import JSON, JSONObject
@@ -368,7 +369,7 @@ def settings_in(path: Path) -> tuple[str, int, JSONObject]:
         except ValueError as error:
             raise RecipeError(f"{path}: memory: {error}") from error
     elif importlib.util.find_spec("dask_jobqueue") is None:
-        raise RecipeError(f"{path}: {kind} needs dask-jobqueue: pip install 'gristmill[cluster]'")
+        raise RecipeError(f"{path}: {kind} needs dask-jobqueue: {install('cluster')}")
     return kind, jobs, settings
 
 

@@ -16,7 +16,16 @@ from rich.table import Table
 from rich.text import Text
 
 from gristmill.classifiers.card import Head, JudgeCard
-from gristmill.pipeline.formatting import as_bytes, as_number, as_percent, as_seconds, as_short, one_line
+from gristmill.pipeline.formatting import (
+    as_bytes,
+    as_change,
+    as_number,
+    as_percent,
+    as_seconds,
+    as_short,
+    one_line,
+    with_minus,
+)
 from gristmill.pipeline.judging.lessons import LABEL, TEXT
 from gristmill.pipeline.judging.train import Ready, held_out_count
 from gristmill.pipeline.tables import TerminalTable
@@ -60,7 +69,7 @@ def say(screen: Console, line: str, style: str = "") -> None:
 
 
 def as_figure(value: object) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else "–" if value is None else str(value)
+    return with_minus(f"{value:.4f}") if isinstance(value, float) else "–" if value is None else str(value)
 
 
 def facts_table(lines: Sequence[tuple[str, str]]) -> Table:
@@ -254,10 +263,8 @@ def _show_selection(screen: Console, chosen: Mapping[str, Any]) -> None:
 
 def _rounds(rounds: Sequence[Mapping[str, Any]], metric: str) -> TerminalTable:
     def row(line: Mapping[str, Any]) -> tuple[str, ...]:
-        gate, gain, test = (
-            f"{line[name]:{sign}.4f}" if isinstance(line.get(name), float) else "–"
-            for name, sign in (("gate", ""), ("gain", "+"), ("test", ""))
-        )
+        gate, test = (f"{line[name]:.4f}" if isinstance(line.get(name), float) else "–" for name in ("gate", "test"))
+        gain = as_change(line["gain"], ".4f") if isinstance(line.get("gain"), float) else "–"
         added = counted(line.get("added", {}))
         kept = "start" if line["round"] == 0 else "yes" if line["kept"] else "no"
         return str(line["round"]), gate, gain, test, as_number(line.get("texts")), added or "–", kept
@@ -392,7 +399,7 @@ def show_findings(screen: Console, found: MeduFindings, prices: Prices | None) -
                 as_number(labels.documents),
                 as_percent(labels.exact),
                 *(f"{figure:.3f}" for figure in (labels.kappa, labels.weighted_kappa, labels.rank_correlation)),
-                f"{labels.mean_difference:+.3f}",
+                as_change(labels.mean_difference, ".3f"),
             )
             for task, labels in found.agreements.items()
         ]
@@ -444,6 +451,6 @@ def _show_examples(screen: Console, title: str, rows: Sequence[ScoredText]) -> N
 
 def _show_words(screen: Console, shown: ScoredText) -> None:
     for title, sign in (("raised by", 1), ("lowered by", -1)):
-        pushes = [f"{one_line(word)} {push:+.2f}" for word, push in shown.words or [] if push * sign > 0]
+        pushes = [f"{one_line(word)} {as_change(push, '.2f')}" for word, push in shown.words or [] if push * sign > 0]
         if pushes:
             screen.print(Padding(Text(f"{title} " + " · ".join(pushes), style="dim"), (0, 0, 0, 8)))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gristmill.kernels.common.extras import install
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.look.token_sets import the_set
 from gristmill.pipeline.recipe.fingerprint import file_hash, stamp
@@ -304,5 +305,5 @@ def check_evaluation(loaded: LoadedPlan[Any], evaluate: Evaluation) -> None:
         from importlib.util import find_spec
 
         if find_spec("lm_eval") is None:
-            needs = "needs lm-evaluation-harness: pip install 'gristmill[harness]'"
+            needs = f"needs lm-evaluation-harness: {install('harness')}"
             raise loaded.wrong(("evaluate", "harness"), needs)
