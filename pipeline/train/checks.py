@@ -150,7 +150,7 @@ def chosen_layout(
     """What `parallel: auto` chooses, by documents of these sets."""
     import torch
 
-    from gristmill.trainer.model.quack import has_fused_linears
+    from gristmill.trainer.model.matmuls import has_fused_linears
     from gristmill.trainer.parallel.costs import DocumentLengths
     from gristmill.trainer.parallel.planner import Task
 

@@ -61,6 +61,7 @@ def train_by_ranks(job: Job) -> TrainingOutcome:
 def train_job(job: Job, told: Told, clock: RunClock, ranks: RankGroup, device: torch.device) -> TrainingOutcome:
     """The run by the trainer, as one rank has it; its model is in the job's folder at the end."""
     from gristmill.shards.loader import Loader
+    from gristmill.trainer.parallel.spread import over
     from gristmill.trainer.run.loop import train
     from gristmill.trainer.run.settings import Training
 
@@ -78,7 +79,7 @@ def train_job(job: Job, told: Told, clock: RunClock, ranks: RankGroup, device: t
         training,
         folder,
         device=device,
-        ranks=ranks,
+        on=over(ranks),
         evaluate=ask,
         evaluate_every=spec["every"] if spec is not None else None,
         evaluate_target=target_of(spec) if spec is not None else None,
