@@ -24,6 +24,7 @@ from pydantic import Field
 
 from gristmill.classifiers.artifact import DESCRIPTION, read_folder, write_folder
 from gristmill.classifiers.card import Head, HeadKind, Json, JudgeCard, JudgeError, NotExplained, card_of
+from gristmill.kernels.common.extras import install
 from gristmill.kernels.common.settings import Settings
 
 if TYPE_CHECKING:
@@ -218,12 +219,12 @@ def kind_settings() -> dict[str, type[KindSettings]]:
     return {kind: found for kind in KINDS if (found := kind_class(kind).settings) is not None}
 
 
-def module_to_train(name: str, kind: str, package: str, install: str) -> Any:
+def module_to_train(name: str, kind: str, package: str, extra: str) -> Any:
     """A module that a kind needs to be trained. JudgeError says what to install."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise JudgeError(f"training a {kind} judge needs {package}: pip install '{install}' ({error})") from error
+        raise JudgeError(f"training a {kind} judge needs {package}: {install(extra)} ({error})") from error
 
 
 def _check_golden(where: Path, judge: Judge, golden: object) -> None:

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gristmill.trainer.model import added, fused, gated_mlp, product
+from gristmill.trainer.model import fused, matmuls
 from gristmill.trainer.model.attention import Attend, attend, attend_flash4, fastest
 from gristmill.trainer.model.model import Decoder
 from gristmill.trainer.model.packed import PackedTokens, pack_documents
@@ -34,12 +34,11 @@ from gristmill.trainer.model.shapes import DecoderShape, shape_named
 from gristmill.trainer.step.optim import AdamW
 from gristmill.trainer.step.stepper import stepper_of
 
-_has_kernels, _fits_matmul = (
-    fused._has_kernels,
-    {module: module._fits_matmul for module in (added, gated_mlp, product)},
-)
+_has_kernels = fused._has_kernels
+_fits = {name: getattr(matmuls, name) for name in ("_fits_matmul", "_fits_gated_mlp")}
 
 MEAN_LENGTH = {4096: 900, 1024: 500}
+ROWS = {"124m": 1024}  # tokens of a row; of other shapes 4,096
 VOCABULARY = 50_304
 TFLOPS = 1e12
 
@@ -125,8 +124,8 @@ class Ours:
     def __init__(self, shape: DecoderShape, device: torch.device, parts: set[str], recompute: Any = "none") -> None:
         torch._dynamo.reset()
         fused._has_kernels = (lambda x: False) if "inductor" in parts else _has_kernels
-        for module, chosen in _fits_matmul.items():
-            module._fits_matmul = (lambda *tensors: False) if {"inductor", "apart"} & parts else chosen
+        for name, chosen in _fits.items():
+            setattr(matmuls, name, (lambda *tensors: False) if {"inductor", "apart"} & parts else chosen)
         attention = attend_flash4 if "flash4" in parts else attend if "varlen" in parts else fastest(device)
         model = decoder_on(device, shape, attention)
         if "fp8" in parts:
@@ -272,12 +271,20 @@ def profile(step: Callable[[], None], name: str) -> None:
         )
 
 
+def shapes_of(given: str) -> list[tuple[str, int]]:
+    """Shapes with the length of their rows."""
+    named = [entry.partition(":") for entry in given.split(",")]
+    for name, _, _ in named:
+        shape_named(name, VOCABULARY)
+    return [(name, int(row or ROWS.get(name, 4096))) for name, _, row in named]
+
+
 def main() -> None:
     from benchmarks.training.work import tidy  # which imports this module
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="ceiling,ours,transformers")
-    parser.add_argument("--shapes", default="1.3b:4096,124m:1024")
+    parser.add_argument("--shapes", type=shapes_of, default="1.3b,124m", help="of a NAME or NAME:ROW each")
     parser.add_argument("--steps", default="32768,65536")
     parser.add_argument("--passes", type=int, default=1)
     parser.add_argument("--engines", default="fastest")
@@ -296,8 +303,8 @@ def main() -> None:
     jobs: list[Callable[[], None]] = []
     if "ceiling" in wanted:
         jobs.append(lambda: ceiling(args, device))
-    for entry in args.shapes.split(","):
-        name, row = entry.split(":")[0], 64 if args.tiny else int(entry.split(":")[1])
+    for name, row in args.shapes:
+        row = 64 if args.tiny else row
         for engine in args.engines.split(",") if "ours" in wanted else ():
             for tokens in [256] if args.tiny else [int(n) for n in args.steps.split(",")]:
                 for mean in [MEAN_LENGTH.get(row, row // 3), row] if args.full else [MEAN_LENGTH.get(row, row // 3)]:

@@ -120,7 +120,7 @@ class NeuralJudge(Judge):
 
     @classmethod
     def trainer(cls, settings: Neural, head: Head, seed: int, log: Log) -> Train:
-        training = module_to_train("gristmill.classifiers.neural.training", "neural", "torch", "gristmill[gpu]")
+        training = module_to_train("gristmill.classifiers.neural.training", "neural", "torch", "gpu")
         from gristmill.classifiers.neural.encoder_weights import read_encoder
 
         folder = encoder_folder(settings.encoder)

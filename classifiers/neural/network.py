@@ -10,12 +10,13 @@ from pathlib import Path
 
 from gristmill.classifiers.artifact import read_json
 from gristmill.classifiers.card import Head, JudgeError
+from gristmill.kernels.common.extras import install
 
 try:
     import torch
     from torch import Tensor, nn
 except ImportError as error:
-    raise JudgeError("a neural judge needs torch and safetensors: pip install 'gristmill[gpu]'") from error
+    raise JudgeError(f"a neural judge needs torch and safetensors: {install('gpu')}") from error
 
 from gristmill.classifiers.neural.coded_linear import CodedProjection
 from gristmill.classifiers.neural.encoder import Encoder, EncoderShape, PackedTexts, Projection

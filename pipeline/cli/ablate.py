@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gristmill.kernels.common.extras import install
 from gristmill.pipeline.cli.command import TRAIN, Command
 from gristmill.pipeline.cli.options import EventsAsJson
 from gristmill.pipeline.errors import RecipeError, RunFailed
@@ -145,7 +146,7 @@ def needs_packages(command: str = "ablate") -> None:
 
     for module in ("torch", "scipy"):
         if find_spec(module) is None:
-            raise RecipeError(f"{command} trains models; it needs {module}: pip install 'gristmill[gpu]'")
+            raise RecipeError(f"{command} trains models; it needs {module}: {install('gpu')}")
 
 
 def _record_of(folder: Path) -> AblationRecord:

@@ -16,7 +16,16 @@ from rich.table import Table
 from rich.text import Text
 
 from gristmill.classifiers.card import Head, JudgeCard
-from gristmill.pipeline.formatting import as_bytes, as_number, as_percent, as_seconds, as_short, one_line
+from gristmill.pipeline.formatting import (
+    as_bytes,
+    as_change,
+    as_number,
+    as_percent,
+    as_seconds,
+    as_short,
+    one_line,
+    with_minus,
+)
 from gristmill.pipeline.judging.lessons import LABEL, TEXT
 from gristmill.pipeline.judging.train import Ready, held_out_count
 from gristmill.pipeline.tables import TerminalTable
@@ -24,10 +33,11 @@ from gristmill.pipeline.tables import TerminalTable
 if TYPE_CHECKING:
     from gristmill.classifiers.llm.account import Account, Prices
     from gristmill.classifiers.rating.medu import SampledDocument
-    from gristmill.pipeline.judging.medu import MeduFindings
+    from gristmill.pipeline.judging.medu import MeduFindings, RateTask
     from gristmill.pipeline.judging.scoring import HeadScores, ScoredText
 
 MOST_LABELS = 20
+LONGEST_TASK = 80  # characters
 MOST_SHOWN = 50
 TELLING = 0.7  # AUC of length above which a judge may have learnt it
 FAIR = 0.1  # kappa below which a threshold decides hardly better than chance
@@ -60,7 +70,7 @@ def say(screen: Console, line: str, style: str = "") -> None:
 
 
 def as_figure(value: object) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else "–" if value is None else str(value)
+    return with_minus(f"{value:.4f}") if isinstance(value, float) else "–" if value is None else str(value)
 
 
 def facts_table(lines: Sequence[tuple[str, str]]) -> Table:
@@ -254,10 +264,8 @@ def _show_selection(screen: Console, chosen: Mapping[str, Any]) -> None:
 
 def _rounds(rounds: Sequence[Mapping[str, Any]], metric: str) -> TerminalTable:
     def row(line: Mapping[str, Any]) -> tuple[str, ...]:
-        gate, gain, test = (
-            f"{line[name]:{sign}.4f}" if isinstance(line.get(name), float) else "–"
-            for name, sign in (("gate", ""), ("gain", "+"), ("test", ""))
-        )
+        gate, test = (f"{line[name]:.4f}" if isinstance(line.get(name), float) else "–" for name in ("gate", "test"))
+        gain = as_change(line["gain"], ".4f") if isinstance(line.get("gain"), float) else "–"
         added = counted(line.get("added", {}))
         kept = "start" if line["round"] == 0 else "yes" if line["kept"] else "no"
         return str(line["round"]), gate, gain, test, as_number(line.get("texts")), added or "–", kept
@@ -341,7 +349,7 @@ def said_of_labels(made: Mapping[str, Any]) -> str:
 
 
 def questions_table(
-    tasks: Mapping[str, Sequence[str]],
+    tasks: Mapping[str, list[str] | RateTask],
     documents: Sequence[SampledDocument],
     account: Account,
     prices: Prices | None,
@@ -351,7 +359,7 @@ def questions_table(
     sources = Counter(document.source for document in documents)
     return facts_table(
         [
-            *((f"task {name}", f"{len(examples):,} examples") for name, examples in tasks.items()),
+            *((f"task {name}", _task_in_words(task)) for name, task in tasks.items()),
             *((f"source {name}", f"{count:,} documents") for name, count in sources.items()),
             (
                 "asked",
@@ -364,12 +372,19 @@ def questions_table(
     )
 
 
+def _task_in_words(task: list[str] | RateTask) -> str:
+    if isinstance(task, list):
+        return f"{len(task):,} examples"
+    return f"marks of {task.signal}" if task.signal else one_line(task.rubric or task.words)[:LONGEST_TASK]
+
+
 def show_findings(screen: Console, found: MeduFindings, prices: Prices | None) -> None:
     table = found.utilities
     rows = []
     for i, source in enumerate(table.sources):
         marks = (f"{table.values_NT[i, t]:.3f} ± {table.errors_NT[i, t]:.3f}" for t in range(len(table.tasks)))
-        rows.append((source, as_number(sum(document.source == source for document in found.documents)), *marks))
+        asked_about = sum(document.source == source for document in found.documents)
+        rows.append((source, as_number(asked_about) if found.documents else "all that have marks", *marks))
     head = ("source", "documents", *map(one_line, table.tasks))
     screen.print(TerminalTable.of("Utility ± its standard error", head, rows))
     for task, description in found.descriptions.items():
@@ -392,7 +407,7 @@ def show_findings(screen: Console, found: MeduFindings, prices: Prices | None) -
                 as_number(labels.documents),
                 as_percent(labels.exact),
                 *(f"{figure:.3f}" for figure in (labels.kappa, labels.weighted_kappa, labels.rank_correlation)),
-                f"{labels.mean_difference:+.3f}",
+                as_change(labels.mean_difference, ".3f"),
             )
             for task, labels in found.agreements.items()
         ]
@@ -444,6 +459,6 @@ def _show_examples(screen: Console, title: str, rows: Sequence[ScoredText]) -> N
 
 def _show_words(screen: Console, shown: ScoredText) -> None:
     for title, sign in (("raised by", 1), ("lowered by", -1)):
-        pushes = [f"{one_line(word)} {push:+.2f}" for word, push in shown.words or [] if push * sign > 0]
+        pushes = [f"{one_line(word)} {as_change(push, '.2f')}" for word, push in shown.words or [] if push * sign > 0]
         if pushes:
             screen.print(Padding(Text(f"{title} " + " · ".join(pushes), style="dim"), (0, 0, 0, 8)))
