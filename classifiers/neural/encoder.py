@@ -262,8 +262,8 @@ class Encoder(nn.Module):
         normed = deberta and shape.distance_norm
         self.distance_norm = nn.LayerNorm(shape.width, shape.norm_eps) if normed else nn.Identity()
         self.embedding_norm = nn.LayerNorm(shape.width, shape.norm_eps, bias=not modern)
-        block = DebertaBlock if deberta else BertBlock
-        self.blocks = nn.ModuleList(ModernBlock(shape, i) if modern else block(shape) for i in range(shape.layers))
+        kind = DebertaBlock if deberta else BertBlock
+        self.blocks = nn.ModuleList(ModernBlock(shape, i) if modern else kind(shape) for i in range(shape.layers))
         self.final_norm = nn.LayerNorm(shape.width, shape.norm_eps, bias=False) if modern else nn.Identity()
         self.pooler = nn.Identity() if shape.pooler == "none" else Pooler(shape)
         self.dropout = dropout

@@ -1,5 +1,5 @@
-"""Encoders from Hugging Face folders: config.json and safetensors, by the names of each family. Nothing is unpickled, no
-code of a folder is run, no file outside of it is opened.
+"""Encoders from Hugging Face folders: config.json and safetensors, by the names of each family. Nothing is unpickled,
+no code of a folder is run, no file outside of it is opened.
 
 BERT's token types are all 0 here: that row is added to the positions, or to the tokens where there are none. RoBERTa's
 positions begin behind the number of its padding token, which is 1: the first two rows are left out.

@@ -1,5 +1,5 @@
-"""What `gristmill maintain import` takes in: token files as shards, models of fastText, scikit-learn and transformers as
-judges."""
+"""What `gristmill maintain import` takes in: token files as shards, models of fastText, scikit-learn and transformers
+as judges."""
 
 from __future__ import annotations
 
