@@ -97,6 +97,9 @@ def files_for(block: Block, folder: Path) -> None:
             train_linear(three_topics((20, 20, 20)), TOPIC, LinearRecipe(bits=8)).save(folder / name)
         else:
             shutil.copytree(FIXTURES / "linear_judge", folder / name)
+    for name in re.findall(r"perplexity: \{model_path: ([\w/]+)", block.text):  # asked for when a document comes
+        save_at(folder / name / "config.json", "{}")
+        save_at(folder / name / "tokenizer.json", (FIXTURES / "tokenizer.json").read_text())
     for name in ("tokenizer.json", *re.findall(r"tokenizer: ([\w/]+\.json)", block.text)):
         facts = json.loads((FIXTURES / "tokenizer.json").read_text())
         token = {"id": len(facts["model"]["vocab"]), "content": "</s>", "special": True}
