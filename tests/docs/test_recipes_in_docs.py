@@ -69,7 +69,7 @@ def kind_of(data: Any) -> str:
         return "judge"
     if {"texts", "taxonomy"} <= keys:
         return "labels"
-    if {"documents", "tasks"} <= keys:
+    if "tasks" in keys:
         return "medu"
     if {"parallel", "training"} & keys:
         return "training"
@@ -194,7 +194,9 @@ def test_it_loads(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     elif kind == "labels":
         assert labelling.load(save(tmp_path / "plan.yaml", block.text)).plan.out
     elif kind in ("judge", "medu"):
-        around = {"out": "o", "kind": "linear"} if kind == "judge" else {}
+        around = {"out": "o", "kind": "linear"}
+        if kind == "medu":
+            around = {"out": "o", "documents": "out/web", "model": {"model": "m"}}
         if kind == "judge" and not {"labelled", "distil", "training_set", "losses"} & {*data}:
             around["labelled"] = {"files": "a.parquet"}
         load = judge_plan.load if kind == "judge" else medu.load
