@@ -41,6 +41,7 @@ from gristmill.shards.orders import Shuffled
 from gristmill.trainer.model.attention import fastest
 from gristmill.trainer.model.shapes import DecoderShape, Mixture, shape_named
 from gristmill.trainer.parallel.ranks import ALONE, RankGroup, join_ranks
+from gristmill.trainer.parallel.spread import over
 from gristmill.trainer.run.loop import train
 from gristmill.trainer.run.schedule import RateSchedule
 from gristmill.trainer.run.settings import Training
@@ -114,7 +115,7 @@ class Curves:
                 os.kill(os.getpid(), signal.SIGTERM)
 
         with suppress(*(Stopped,) if stop else ()):
-            train(model, loader, training, folder, device=self.device, ranks=ranks, save_model=False, told=told)
+            train(model, loader, training, folder, device=self.device, on=over(ranks), save_model=False, told=told)
         lines = (folder / "metrics.jsonl").read_text().splitlines() if ranks.first else []
         return [json.loads(line)["loss"] for line in lines if '"loss"' in line]
 

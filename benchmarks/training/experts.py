@@ -27,7 +27,7 @@ from benchmarks.training.work import DrawnRows, go_through, scratch, tidy
 from gristmill.shards.loader import Loader
 from gristmill.shards.orders import Shuffled
 from gristmill.trainer.model.attention import fastest
-from gristmill.trainer.model.quack import has_fused_linears
+from gristmill.trainer.model.matmuls import has_fused_linears
 from gristmill.trainer.model.shapes import DecoderShape, Mixture, shape_named
 from gristmill.trainer.parallel.memory import memory_of
 from gristmill.trainer.run.loop import train

@@ -46,10 +46,9 @@ from benchmarks.training.gpu_timing import (
     say,
 )
 from gristmill.kernels.gpu import adamw, cross_entropy, plain, rms_norm, rotary, swiglu
-from gristmill.trainer.model import fused, gated_mlp  # noqa: F401  # have the operators
+from gristmill.trainer.model import fused, matmuls  # noqa: F401  # have the operators
 from gristmill.trainer.model.linear_cross_entropy import linear_cross_entropy
-from gristmill.trainer.model.product import matmul_into
-from gristmill.trainer.model.quack import has_fused_linears
+from gristmill.trainer.model.matmuls import has_fused_linears, matmul_into
 
 OPS = torch.ops.gristmill
 EPS = 1e-5

@@ -36,9 +36,9 @@ from gristmill.trainer.model.attention import fastest
 from gristmill.trainer.model.model import Decoder, initialise
 from gristmill.trainer.model.packed import PackedTokens, pack_documents
 from gristmill.trainer.model.shapes import DecoderShape, shape_named
+from gristmill.trainer.parallel import spread as spreading
 from gristmill.trainer.parallel.ranks import RankGroup, join_ranks
 from gristmill.trainer.parallel.replicas import ReplicaSum
-from gristmill.trainer.step import stepper as steppers
 from gristmill.trainer.step.optim import AdamW
 
 ADAMW = AdamW(rate=1e-3, weight_decay=0.1, betas=(0.9, 0.95), eps=1e-8)
@@ -147,8 +147,8 @@ class Bench:
         def sums(grid: Any, kind: Any, stage: int) -> ReplicaSum | None:
             return ReplicaSum(grid.replicas, kind, f"{stage}", feedback) if replicas > 1 else None
 
-        with patch.object(steppers, "replica_sum_of", sums):
-            stepper = steppers.stepper_of(
+        with patch.object(spreading, "replica_sum_of", sums):
+            stepper = spreading.spread(
                 model, ADAMW, precision, zero, self.ranks, replicas=replicas, replica_gradients=gradients or "float32",
                 device=self.device,
             )  # fmt: skip
@@ -167,7 +167,7 @@ class Bench:
             here = sent() - before
             by_rank = self.ranks.gather(here)  # ranks of a host read the same counter
             counted_bytes.append(by_rank[0] + by_rank[-1])
-            losses.append(float(self.ranks.all_reduce(loss.detach().float())))
+            losses.append(float(self.ranks.total(loss.detach().float())))
         weights = stepper.weights()
         if not self.ranks.first:
             return

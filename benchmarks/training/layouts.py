@@ -33,16 +33,15 @@ from benchmarks.training.speed import VOCABULARY, batches_on, decoder_on, say, s
 from benchmarks.training.work import reason, tidy
 from gristmill.trainer.model.attention import fastest
 from gristmill.trainer.model.flops import Lengths
+from gristmill.trainer.model.matmuls import has_fused_linears
 from gristmill.trainer.model.packed import PackedTokens
-from gristmill.trainer.model.quack import has_fused_linears
 from gristmill.trainer.model.shapes import shape_named
 from gristmill.trainer.parallel.cards import cards_from
 from gristmill.trainer.parallel.costs import DocumentLengths, rank_memory, update_seconds
-from gristmill.trainer.parallel.pipeline_plan import SCHEDULES
 from gristmill.trainer.parallel.planner import Task, choose
 from gristmill.trainer.parallel.ranks import ALONE, RankGroup, join_ranks
-from gristmill.trainer.run.loop import stepper_for
-from gristmill.trainer.run.settings import Training
+from gristmill.trainer.parallel.spread import over
+from gristmill.trainer.run.settings import SCHEDULES, Training
 from gristmill.trainer.step.stepper import Stepper
 
 WAYS = "one,zero 2,zero 3,1f1b,interleaved,zb1p,zbv"
@@ -109,7 +108,7 @@ class Layouts:
 
     def way(self, way: str, ranks: RankGroup) -> tuple[float, list[float]]:
         args, training = self.args, self.laid_out(way, ranks)
-        stepper = stepper_for(decoder_on(self.device, self.shape, fastest(self.device)), training, self.device, ranks)
+        stepper = over(ranks).stepper(decoder_on(self.device, self.shape, fastest(self.device)), training, self.device)
         if self.cuda:
             torch.cuda.reset_peak_memory_stats()
         steps, whole = self.passes(stepper, training, ranks)
@@ -129,7 +128,7 @@ class Layouts:
         predicted = rank_memory(
             self.shape, training, ranks.count, args.row, training.rows_per_step or 1, fused_linears=self.fused(training)
         ).peak
-        plan, speed = stepper.plan, args.micros * args.tokens / seconds
+        plan, speed = getattr(stepper.model, "plan", None), args.micros * args.tokens / seconds
         of_one = self.of_one and speed / self.of_one
         facts: dict[str, Any] = {}
         if plan:

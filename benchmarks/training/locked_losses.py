@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Losses, gradient norms and weights of twenty updates in every layout, precision, recomputation, optimizer and schedule
-of the learning rate: recorded before the trainer is rewritten, compared afterwards.
+"""Losses, gradient norms and weights of twenty updates in every layout, precision, recomputation, optimizer and
+schedule of the learning rate: recorded before the trainer is rewritten, compared afterwards.
 
     python -m benchmarks.training.locked_losses take FILE [--only WORDS] [--updates 20]
     python -m benchmarks.training.locked_losses hold FILE [--only WORDS]
+
+benchmarks/training/locked_losses.json is such a file.
 
 Small decoders in float32, bf16, fp16 and fp8 on the CPU, through `train`; several ranks exchange over gloo. On the
 machine that wrote FILE, with the same torch, all must be equal to the last bit; elsewhere the script says how far the
@@ -34,6 +36,7 @@ from gristmill.shards.orders import Shuffled
 from gristmill.trainer.model.model import Decoder, initialise
 from gristmill.trainer.model.shapes import DecoderShape, Mixture
 from gristmill.trainer.parallel.ranks import join_ranks
+from gristmill.trainer.parallel.spread import over
 from gristmill.trainer.run.loop import train
 from gristmill.trainer.run.schedule import RateSchedule
 from gristmill.trainer.run.settings import Training
@@ -150,7 +153,7 @@ def run(way: Way, rows: Any, folder: Path, ranks: Any, device: torch.device, upd
     reader, readers = training.reader(ranks.rank, ranks.count)
     loader = Loader(rows, ROWS, Shuffled(), seed=1, rank=reader, world=readers)
     model = initialise(Decoder(way.shape), 1)
-    train(model, loader, training, folder, device=device, ranks=ranks)
+    train(model, loader, training, folder, device=device, on=over(ranks))
     if not ranks.first:
         return {}
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
@@ -224,16 +227,19 @@ def main() -> None:
     parser.add_argument("what", choices=["take", "hold"])
     parser.add_argument("file", type=Path)
     parser.add_argument("--only", default="", help="runs whose names contain one of these words, by semicolons")
+    parser.add_argument("--ranks", type=int, choices=[1, 2, 4], help="runs of so many ranks; all")
     parser.add_argument("--updates", type=int, default=20)
     args = parser.parse_args()
     words = args.only.split(";") if args.only else [""]
     recorded = json.loads(args.file.read_text()) if args.what == "hold" else {}
     updates = recorded.get("updates", args.updates)
-    names = [name for name in ways() if any(word in name for word in words)]
+    names = [
+        name for name, way in ways().items() if any(word in name for word in words) and args.ranks in (None, way.ranks)
+    ]
     found = results(names, updates)
     if args.what == "take":
-        text = {"machine": machine(), "updates": updates, "runs": found}
-        args.file.write_text(json.dumps(text, indent=1) + "\n")
+        runs = ",\n".join(f"{json.dumps(name)}: {json.dumps(result)}" for name, result in found.items())
+        args.file.write_text(f'{{"machine": {json.dumps(machine())}, "updates": {updates}, "runs": {{\n{runs}\n}}}}\n')
         failed = {name: result["failed"] for name, result in found.items() if "failed" in result}
         print(json.dumps({"what": "taken", "runs": len(found), "failed": failed}))
         sys.exit(1 if failed else 0)

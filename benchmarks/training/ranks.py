@@ -30,14 +30,14 @@ import torch
 from benchmarks.training.speed import VOCABULARY, batches_on, decoder_on, documents, say, seconds_each
 from benchmarks.training.work import reason, scratch, tidy
 from gristmill.trainer.model.attention import fastest
+from gristmill.trainer.model.matmuls import has_fused_linears
 from gristmill.trainer.model.packed import PackedTokens, pack_documents
-from gristmill.trainer.model.quack import has_fused_linears
 from gristmill.trainer.model.shapes import DecoderShape, Mixture, shape_named
 from gristmill.trainer.parallel.memory import memory_of
 from gristmill.trainer.parallel.ranks import ALONE, RankGroup, join_ranks
+from gristmill.trainer.parallel.spread import SpreadStepper, spread
 from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.optim import AdamW
-from gristmill.trainer.step.stepper import Stepper, stepper_of
 
 GIB = 2**30
 ADAMW = AdamW(rate=1e-3, weight_decay=0.1, betas=(0.9, 0.95), eps=1e-4)  # rounding does not become a direction
@@ -77,9 +77,9 @@ class Bench:
     def largest(self, number: float) -> float:
         return float(max(self.ranks.gather(number)))
 
-    def stepper(self, shape: DecoderShape, way: Way, ranks: RankGroup, seed: int = 0) -> Stepper:
+    def stepper(self, shape: DecoderShape, way: Way, ranks: RankGroup, seed: int = 0) -> SpreadStepper:
         model = decoder_on(self.device, shape, fastest(self.device), seed)
-        return stepper_of(
+        return spread(
             model, ADAMW, way.precision, way.zero, ranks, tensor=way.tensor, context=way.context,
             pipeline=way.pipeline, schedule=way.schedule, experts=way.experts, offload=way.offload,
             recompute=way.recompute, compile=way.compile,
@@ -162,7 +162,7 @@ class Bench:
             norms_off=_off(norms, alone["norms"]),
         )
 
-    def _curve(self, stepper: Stepper, shape: DecoderShape, updates: range) -> tuple[list[float], list[float]]:
+    def _curve(self, stepper: SpreadStepper, shape: DecoderShape, updates: range) -> tuple[list[float], list[float]]:
         losses, norms = [], []
         for update in updates:
             pieces = self._pieces(update, shape.vocabulary)
@@ -232,7 +232,7 @@ class Bench:
         )  # fmt: skip
         return speed
 
-    def _large(self, way: Way, ranks: RankGroup) -> tuple[Stepper, Any]:
+    def _large(self, way: Way, ranks: RankGroup) -> tuple[SpreadStepper, Any]:
         """And an endless row of its updates."""
         way = Way(**{**vars(way), "compile": way.compile and self.device.type == "cuda"})
         stepper = self.stepper(self._large_shape(), way, ranks)
@@ -302,7 +302,7 @@ class Bench:
         memory = round(torch.cuda.max_memory_allocated() / GIB, 1) if self.device.type == "cuda" else None
         self.say(
             "context", gpus=ranks.count, row=row, mean=mean, recompute=way.recompute, tokens_per_second=round(speed),
-            spread=round(spread, 3), gib=memory, shared=[part.shared.tokens if part.shared else 0 for part in parts],
+            spread=round(spread, 3), gib=memory, shared=[part.beside.tokens if part.beside else 0 for part in parts],
             ratio=one and round(speed / one, 3),
         )  # fmt: skip
         return speed

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gristmill.trainer.model import added, fused, gated_mlp, product
+from gristmill.trainer.model import fused, matmuls
 from gristmill.trainer.model.attention import Attend, attend, attend_flash4, fastest
 from gristmill.trainer.model.model import Decoder
 from gristmill.trainer.model.packed import PackedTokens, pack_documents
@@ -34,10 +34,8 @@ from gristmill.trainer.model.shapes import DecoderShape, shape_named
 from gristmill.trainer.step.optim import AdamW
 from gristmill.trainer.step.stepper import stepper_of
 
-_has_kernels, _fits_matmul = (
-    fused._has_kernels,
-    {module: module._fits_matmul for module in (added, gated_mlp, product)},
-)
+_has_kernels = fused._has_kernels
+_fits = {name: getattr(matmuls, name) for name in ("_fits_matmul", "_fits_gated_mlp")}
 
 MEAN_LENGTH = {4096: 900, 1024: 500}
 ROWS = {"124m": 1024}  # tokens of a row; of other shapes 4,096
@@ -126,8 +124,8 @@ class Ours:
     def __init__(self, shape: DecoderShape, device: torch.device, parts: set[str], recompute: Any = "none") -> None:
         torch._dynamo.reset()
         fused._has_kernels = (lambda x: False) if "inductor" in parts else _has_kernels
-        for module, chosen in _fits_matmul.items():
-            module._fits_matmul = (lambda *tensors: False) if {"inductor", "apart"} & parts else chosen
+        for name, chosen in _fits.items():
+            setattr(matmuls, name, (lambda *tensors: False) if {"inductor", "apart"} & parts else chosen)
         attention = attend_flash4 if "flash4" in parts else attend if "varlen" in parts else fastest(device)
         model = decoder_on(device, shape, attention)
         if "fp8" in parts:

@@ -438,7 +438,7 @@ def held_out_loss(
     for step in ranks.own_share(steps):
         loss += _loss(network, heads, data, step, counts, device, precision)
     network.train()
-    return float(ranks.all_reduce(loss))
+    return float(ranks.total(loss))
 
 
 def neural_metrics(judge: NeuralJudge, labelled: LabelledTexts, targets: Array, outside: Array) -> Json:

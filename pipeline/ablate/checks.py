@@ -25,9 +25,9 @@ from gristmill.pipeline.train.checks import (
     model_source,
     opening_in,
     shape_for,
+    tokenizer_of,
     unlike,
 )
-from gristmill.pipeline.train.evaluation import tokenizer_of
 from gristmill.pipeline.train.facts import read_facts, write_facts
 from gristmill.pipeline.train.feeding import SetSize, epochs_of, order_problem, shares_of_rows, size_of
 from gristmill.pipeline.train.plan import TrainingPlan, facts_of, training_from
@@ -60,6 +60,7 @@ class CheckedPlan:
     problems: dict[str, str]  # by arm
     epochs: dict[str, dict[str, float]]  # by arm and set
     layout: dict[str, Any]  # fields of `training` that `parallel: auto` chose
+    layout_of_base: dict[str, Any]  # the same, but for the rows of a step where its updates have others
     warnings: list[str]
 
 
@@ -70,7 +71,8 @@ def check_plan(
     sets = _checked_sets(loaded, out, note)
     tokenizer = _tokenizer(loaded, sets)
     sets.compare()
-    place, asked = ("shape",), plan.shape
+    place: tuple[str, ...] = ("shape",)
+    asked = plan.shape
     if plan.base is not None:
         place, asked = ("base", "model" if plan.base.model else "shape"), plan.base.model or plan.base.shape
     model = model_source(loaded, place, asked)
@@ -84,7 +86,7 @@ def check_plan(
     share = min(1.0, length.tokens / plan.stands_for) if plan.stands_for else 1.0
     sizes = {name: size_of(each, share) for name, each in sets.shards.items() if not sets.faults[name]}
     arms = _checked_arms(loaded, sets, length, sizes)
-    layout = _layout(loaded, sets, shape, length, on_gpu, only_planned, note)
+    layout, layout_of_base = _layout(loaded, sets, shape, length, on_gpu, only_planned, note)
     check_evaluation(loaded, plan.evaluate)
     return CheckedPlan(
         folders={name: sets.folder(name, loaded) for name in sets.needed},
@@ -100,6 +102,7 @@ def check_plan(
         problems=arms.problems,
         epochs=arms.epochs,
         layout=layout,
+        layout_of_base=layout_of_base,
         warnings=[*arms.warnings, *_tokenizer_warnings(model, tokenizer), *_plan_warnings(plan)],
     )
 
@@ -178,9 +181,9 @@ def _layout(
     on_gpu: bool,
     only_planned: bool,
     note: Callable[[str], None],
-) -> dict[str, Any]:
-    """What `parallel: auto` chooses, from the control's documents; of every run, the base's too, what a rank would
-    refuse is said here."""
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What `parallel: auto` chooses for runs and base, from the control's documents. What a rank would refuse of any run
+    is raised here."""
     from gristmill.trainer.parallel.planner import CHOICES
     from gristmill.trainer.run.settings import Training
 
@@ -203,11 +206,14 @@ def _layout(
         place = () if arm == CONTROL else ("arms", arm)
         facts = training_at(loaded, plan.training_of(arm), length.updates, on_gpu, *place, rate=rate)
         check_layout(loaded, Training.from_facts(facts | chosen), shape, ranks, row_length, *place)
+    of_base = dict(chosen)
     if plan.base is not None and plan.base.training is not None and plan.base.tokens is not None:
         updates = plan.base.training.updates(plan.base.tokens, row_length)
         base = training_at(loaded, plan.base.training, updates, on_gpu, "base")
-        check_layout(loaded, Training.from_facts(base | chosen), shape, ranks, row_length, "base")
-    return chosen
+        if plan.base.training.rows_per_update != plan.training.rows_per_update:
+            of_base.pop("rows_per_step", None)
+        check_layout(loaded, Training.from_facts(base | of_base), shape, ranks, row_length, "base")
+    return chosen, of_base
 
 
 # --- arms -------------------------------------------------------------------------------------------------------------

@@ -33,7 +33,8 @@ def base_job(loaded: Loaded, checked: CheckedPlan, out: Path, device: str, threa
     base = loaded.plan.base
     if base is None or base.mix is None or base.tokens is None:
         return None
-    asked = base.training or loaded.plan.training.changed({"patience": None})
+    of_runs = {"patience": None, "unlocking": None, "schedule": None}
+    asked = base.training or loaded.plan.training.changed(of_runs)
     updates = asked.updates(base.tokens, checked.meta.row_length)
     training = training_at(
         loaded, asked, updates, device == "cuda", *(("base",) if base.training else ()),
@@ -42,7 +43,7 @@ def base_job(loaded: Loaded, checked: CheckedPlan, out: Path, device: str, threa
     return _job(
         out / BASE, BASE, base.seed, loaded.plan.ranks or 1,
         stages=[_stage(blended(base.mix, {}, 0.0), {}, checked)], share=1.0,
-        begin={"shape": checked.shape.facts(), "seed": base.seed}, training=training | checked.layout, evaluate=None,
+        begin={"shape": checked.shape.facts(), "seed": base.seed}, training=training | checked.layout_of_base, evaluate=None,
         checked=checked, keep_model=True, device=device, threads=threads,
     )  # fmt: skip
 
@@ -157,6 +158,8 @@ def _job(
         "gristmill.trainer.model.llama",
         "gristmill.shards.loader",
         "gristmill.pipeline.train.feeding",
+        "gristmill.mixing.curriculum.curriculum",
+        "gristmill.mixing.curriculum.pacing",
     ):
         code = {**code, **code_of_module(module)}
     measures = {

@@ -4,7 +4,7 @@ recipes do."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -86,7 +86,16 @@ class Arm(Settings):
         return self.mix or {}
 
 
-OneArm = Annotated[Arm, BeforeValidator(_arm_from), Also("string")]
+@dataclass(frozen=True)
+class AlsoMix:
+    """The shorter way to write an arm, for its JSON schema: weights by set."""
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: Any) -> dict[str, Any]:
+        weights = {"type": "object", "additionalProperties": {"type": "number", "exclusiveMinimum": 0}}
+        return {"anyOf": [handler(core), weights]}
+
+
+OneArm = Annotated[Arm, BeforeValidator(_arm_from), Also("string"), AlsoMix()]
 
 
 class Evaluate(Evaluation):
@@ -214,7 +223,11 @@ def load(path: Path, text: str | None = None) -> Loaded:
 
 def _check_training(file: YamlFile, plan: AblationPlan) -> None:
     """Of all runs, of the base, and what arms change."""
-    for place, asked in ((("training",), plan.training), (("base", "training"), plan.base and plan.base.training)):
+    of_base = plan.base.training if plan.base is not None else None
+    everywhere: tuple[tuple[Place, TrainingPlan | None], ...] = (
+        (("training",), plan.training), (("base", "training"), of_base)
+    )  # fmt: skip
+    for place, asked in everywhere:
         for name, what in (("updates", "`tokens` says how long a run is"), ("seed", "`seeds` says it")):
             if asked is not None and name in asked.more:
                 raise file.wrong((*place, name), f"{what}; take this out")
@@ -231,7 +244,7 @@ def _check_training(file: YamlFile, plan: AblationPlan) -> None:
                 raise file.wrong((*place, "training", field), what)
         order = arm.order if arm.order is not None else plan.order
         asked = plan.training_of(name)
-        check_training(file, asked, order, *place, *(("training",) if arm.training else ()))
+        check_training(file, asked, order, *((*map(str, place), "training") if arm.training else ("training",)))
         if "unlocking" in asked.more:
             where = (*place, "training", "unlocking") if "unlocking" in arm.training else ("training", "unlocking")
             if order != "shuffled":
@@ -270,7 +283,11 @@ def _check_names(file: YamlFile, plan: AblationPlan) -> None:
     for name in plan.sets if plan.proxies is not None else ():
         if not name.strip() or len(name) > LONGEST_CELL or not name.isprintable():
             raise file.wrong(("sets",), f"the name of a cell, of up to {LONGEST_CELL} letters, was expected: {name!r}")
-    for place, names in ((("sets",), plan.sets if plan.proxies is None else ()), (("arms",), plan.arms)):
+    named: dict[Place, Iterable[str]] = {
+        ("sets",): plan.sets if plan.proxies is None else (),
+        ("arms",): plan.arms,
+    }
+    for place, names in named.items():
         for name in names:
             if not NAME.fullmatch(name):
                 raise file.wrong((*place, name), "letters, digits, '-', '_' and '.' were expected in a name")

@@ -42,8 +42,8 @@ def with_mixes(loaded: Loaded) -> Loaded:
     except ValueError as error:
         raise loaded.wrong(("proxies",), str(error)) from error
     control = mixes.pop(CONTROL)
-    arms = {name: Arm(mix=mix) for name, mix in mixes.items()}
-    changes = {"control": Arm(mix=control), "arms": arms, "seeds": (plan.proxies.seed,)}
+    arms = {name: Arm(mix=mix, training={}) for name, mix in mixes.items()}
+    changes = {"control": Arm(mix=control, training={}), "arms": arms, "seeds": (plan.proxies.seed,)}
     return replace(loaded, plan=plan.model_copy(update=changes))
 
 

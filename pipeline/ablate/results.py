@@ -60,6 +60,7 @@ def job_facts(job: Job, result: JobResult | None, folder: str) -> JobRecord:
         "seconds_measuring": outcome.get("seconds_measuring"),
         "measured_in": outcome.get("measured_in"),
         "device": outcome.get("device"),
+        "harness": outcome.get("harness", {}),
     }
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TypedDict
 
-from gristmill.pipeline.ablate.work import RESULT, failure
+from gristmill.pipeline.ablate.work import failure
 from gristmill.pipeline.engine.cluster import (
     CONNECT,
     GPU_RESOURCE,
@@ -31,6 +31,7 @@ from gristmill.pipeline.engine.cluster import (
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.processes import cores_here, gpus_here
 from gristmill.pipeline.train.records import Job, JobResult
+from gristmill.pipeline.train.work import RESULT
 
 THREADS = 2  # of a worker on the CPU, unless asked
 DEATHS = 1  # of workers over one job, before it is given up

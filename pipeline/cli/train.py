@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress as Bar
 
-    from gristmill.pipeline.train.checks import Ready
     from gristmill.pipeline.train.progress import RunProgress
+    from gristmill.pipeline.train.run import Ready
 
 
 def train(
@@ -56,7 +56,7 @@ def train(
     needs_packages("train")
     import torch
 
-    from gristmill.pipeline.train import checks, plan as plans, work
+    from gristmill.pipeline.train import plan as plans, run
     from gristmill.pipeline.train.ranks import is_first, is_rank, run_ranks
     from gristmill.trainer.run.stopping import Stopped
 
@@ -76,17 +76,17 @@ def train(
         )
     folder, screen = Path(loaded.out(out)).resolve(), console(stderr=True)
     try:
-        ready = checks.prepare(loaded, gpus > 0, count, dry_run)
+        ready = run.prepare(loaded, gpus > 0, count, dry_run)
         if dry_run:
             show_estimate(ready, gpus > 0, screen)
             return
-        result = work.finished(ready, folder)
+        result = run.finished(ready, folder)
         if result is None and count > 1 and not is_rank():
             again = [str(plan), "--out", str(folder), *(["--json"] if as_json else [])]
             raise SystemExit(run_ranks("gristmill.pipeline.cli.app", ["train", *again], count))
         if result is None:
             with TrainUi(ready, screen, as_json) as ui:
-                result = work.carry_out(ready, folder, ui.told, ui.clock)
+                result = run.carry_out(ready, folder, ui.told, ui.clock)
     except (Stopped, KeyboardInterrupt) as error:
         if is_first():
             where = str(error) if isinstance(error, Stopped) else f"interrupted; checkpoints are kept in {folder}"
@@ -144,6 +144,7 @@ def show_estimate(ready: Ready, on_gpu: bool, screen: Console) -> None:
 def foreseen(ready: Ready, takes: str) -> Table:
     """What would be trained, and what it takes."""
     from gristmill.trainer.parallel.costs import rank_memory
+    from gristmill.trainer.parallel.pipeline_plan import schedule_for
 
     training, shape, length, ranks = ready.training, ready.shape, ready.meta.row_length, ready.ranks
     readers = max(1, ranks // training.ranks_of_a_row)
@@ -161,7 +162,7 @@ def foreseen(ready: Ready, takes: str) -> Table:
         ("ranks", f"{ranks:,}" + (f", {training.tensor} to a layer" if training.tensor > 1 else "")
             + (f", {training.context} to a row" if training.context > 1 else "")
             + (f", {training.replicas} replicas" if training.replicas > 1 else "")
-            + (f", the blocks in {training.pipeline} parts ({training.schedule_for(shape, ranks)})"
+            + (f", the blocks in {training.pipeline} parts ({schedule_for(training, shape, ranks)})"
                if training.pipeline > 1 else "")),
         *(("" if at else "parallel: auto", line) for at, line in enumerate(ready.layout.why if ready.layout else ())),
         (

@@ -58,7 +58,7 @@ _DOCUMENTS = (
     "gristmill.pipeline.store.counts",
     "gristmill.pipeline.store.partitions",
 )
-_ABLATION = ("gristmill.pipeline.ablate.work",)
+_ABLATION = ("gristmill.pipeline.ablate.work", "gristmill.pipeline.train.work")
 ENGINE: dict[str, tuple[str, ...]] = {
     "map": (
         "gristmill.pipeline.tasks.map_task",

@@ -3,10 +3,8 @@ workers read the same."""
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import xxhash
@@ -16,7 +14,6 @@ from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.inputs.columns import as_words, column_names, table_of, with_texts
 from gristmill.pipeline.inputs.files import list_at
 from gristmill.pipeline.recipe.fingerprint import file_hash, stamp
-from gristmill.pipeline.recipe.plans import LoadedPlan
 from gristmill.pipeline.store.storage import digest
 from gristmill.pipeline.train.plan import Choices, Evaluation, TextSet
 from gristmill.pipeline.train.records import ChoicesSpec, EvaluationSpec, TextsSpec
@@ -110,18 +107,6 @@ def documents_of(name: str, asked: TextsSpec) -> HeldOutDocuments:
     if len(kept) < 2:
         raise RecipeError(f"{who}: {len(kept)} documents with text; at least 2 are needed")
     return HeldOutDocuments(*([column[i] for i in kept] for column in (texts, domains, clusters)))
-
-
-def tokenizer_of(loaded: LoadedPlan[Any], first_set: Path) -> tuple[Path, str]:
-    """The tokenizer.json of the evaluation, and its hash as shards keep it."""
-    asked = loaded.plan.evaluate.tokenizer
-    path = loaded.place(asked) if asked else first_set / "tokenizer" / "tokenizer.json"
-    path = path / "tokenizer.json" if path.is_dir() else path
-    try:
-        return path, hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        hint = "" if asked else "; shards that `pack` wrote have it beside them, for others say evaluate.tokenizer"
-        raise RecipeError(f"evaluate.tokenizer: {path}: cannot be read ({error.strerror}){hint}") from error
 
 
 def texts_spec(folder: Path, name: str, texts: TextSet) -> TextsSpec:

@@ -106,16 +106,15 @@ def try_out(
     tokens_on_the_way: int = 0,
 ) -> Trial:
     """`begun`: when the run's making began, by `time.perf_counter`."""
-    from gristmill.trainer.parallel.ranks import ALONE
     from gristmill.trainer.run.batch_search import divisors, step_rows_on_cpu
-    from gristmill.trainer.run.loop import stepper_for
+    from gristmill.trainer.run.loop import ONE_DEVICE
     from gristmill.trainer.run.stopping import reproducible
 
     length, rows = loader.shards.meta.row_length, training.rows_per_update
     most = training.rows_per_step or step_rows_on_cpu(rows, length, training.most_step_rows(1))
     candidates = rows_that_fit([some for some in divisors(rows) if some <= most], shape, training, length, device)
     with reproducible(training.deterministic):
-        stepper = stepper_for(make(), training, device, ALONE)
+        stepper = ONE_DEVICE.stepper(make(), training, device)
         tried = candidates[-1] if device.type == "cuda" else candidates[0]  # a GPU compiles each number of rows anew
         steps = _try_steps(stepper, loader, tried, ENOUGH if len(candidates) == 1 or device.type == "cuda" else 0.0)
         start = steps.until_second - begun - steps.row * tried - steps.update

@@ -6,21 +6,15 @@ and `ablate` both come here.
 
 from __future__ import annotations
 
-import json
-import math
 import os
-import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from gristmill.kernels.common.files import write_whole
-from gristmill.kernels.common.settings import in_a_sentence
-from gristmill.pipeline.errors import GristmillError, RecipeError
+from gristmill.pipeline.errors import GristmillError
 from gristmill.pipeline.processes import end_with_parent
-from gristmill.pipeline.train.checks import Ready
 from gristmill.pipeline.train.evaluation import HeldOutDocuments, documents_of
 from gristmill.pipeline.train.facts import read_facts, write_facts
 from gristmill.pipeline.train.feeding import rows_and_order
@@ -50,52 +44,6 @@ MEASURES: dict[str, Literal["raw", "byte", "token"]] = {
 Told = Callable[[Mapping[str, Any]], None]
 
 
-def finished(ready: Ready, folder: Path) -> dict[str, Any] | None:
-    """What came of a run of `gristmill train`, if it is done already; RecipeError where the folder holds another one's
-    result."""
-    result: dict[str, Any] = read_facts(folder / RESULT, dict)
-    if not result or not (folder / "model").is_dir():
-        return None
-    if result["identity"] != ready.identity:
-        changed = [name for name, section in ready.identity.items() if result["identity"].get(name) != section]
-        raise RecipeError(
-            f"{folder} holds the result of another run: {in_a_sentence(changed, len(changed))} changed since (the plan, "
-            "or files that it names); take another --out, or remove this one"
-        )
-    return result
-
-
-def carry_out(ready: Ready, folder: Path, told: Told, clock: RunClock) -> dict[str, Any] | None:
-    """Every rank of `gristmill train` calls this; the first one gets what came of the run, which is in
-    FOLDER/result.json too. A run that was stopped goes on from its last checkpoint; one that is done is not done
-    again."""
-    import torch
-
-    from gristmill.trainer.parallel.ranks import join_ranks
-
-    with join_ranks() as (ranks, device):
-        job = ready.job(folder, device.type == "cuda")
-        outcome = train_job(job, told, clock, ranks, device)
-        if not ranks.first:
-            return None
-        kind = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-        result = {
-            "name": ready.loaded.plan.name,
-            "identity": ready.identity,
-            "model": str(folder / "model"),
-            "parameters": ready.shape.parameters,
-            "ranks": ranks.count,
-            "device": kind,
-            **outcome,
-            "loss": outcome["loss"] if math.isfinite(outcome["loss"]) else None,
-            "evaluation": {**outcome["evaluation"], **harness(job, device)},
-        }
-        write_whole(folder / RESULT, (json.dumps(result, indent=1, sort_keys=True) + "\n").encode())
-        if not ready.loaded.plan.keep_checkpoints:
-            shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-        return result
-
-
 def train_by_ranks(job: Job) -> TrainingOutcome:
     """A job that is trained by ranks of their own; an interrupt stops them, and each leaves the checkpoint."""
     folder = Path(job["folder"])
@@ -113,6 +61,7 @@ def train_by_ranks(job: Job) -> TrainingOutcome:
 def train_job(job: Job, told: Told, clock: RunClock, ranks: RankGroup, device: torch.device) -> TrainingOutcome:
     """The run by the trainer, as one rank has it; its model is in the job's folder at the end."""
     from gristmill.shards.loader import Loader
+    from gristmill.trainer.parallel.spread import over
     from gristmill.trainer.run.loop import train
     from gristmill.trainer.run.settings import Training
 
@@ -130,7 +79,7 @@ def train_job(job: Job, told: Told, clock: RunClock, ranks: RankGroup, device: t
         training,
         folder,
         device=device,
-        ranks=ranks,
+        on=over(ranks),
         evaluate=ask,
         evaluate_every=spec["every"] if spec is not None else None,
         evaluate_target=target_of(spec) if spec is not None else None,
@@ -331,4 +280,7 @@ def work_as_rank(path: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(work_as_rank(Path(sys.argv[1])))
+    code = work_as_rank(Path(sys.argv[1]))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # threads of gloo that are still there may abort an interpreter that ends in order

@@ -10,10 +10,10 @@ import torch
 
 from gristmill.kernels.common import energy
 from gristmill.kernels.common.energy import Energy
-from gristmill.trainer.parallel.ranks import ALONE, grid_of
 from gristmill.trainer.run import reporting
 from gristmill.trainer.run.progress import Progress
 from gristmill.trainer.run.reporting import Reporter
+from gristmill.trainer.step.world import ONE
 from tests.trainer.tiny_runs import SHAPE, TRAINING
 
 
@@ -43,7 +43,7 @@ def test_joules_are_those_of_the_whole_run_or_none(
     now = Progress()
     for joules in sessions:
         monkeypatch.setattr(reporting, "meter_for", lambda device, joules=joules: Counted(joules))
-        teller = Reporter(tmp_path, TRAINING, SHAPE, torch.device("cpu"), grid_of(ALONE, 1))
+        teller = Reporter(tmp_path, TRAINING, SHAPE, torch.device("cpu"), ONE)
         teller.clock(now)
         teller.clock(now)
     assert now.joules == known and now.seconds > 0
@@ -57,7 +57,7 @@ def test_processors_that_ranks_share_count_once() -> None:
 
 def test_speed_is_that_of_this_session(tmp_path: Path) -> None:
     now = Progress(tokens=1_000_000, seconds=1.0)
-    teller = Reporter(tmp_path, TRAINING, SHAPE, torch.device("cpu"), grid_of(ALONE, 1))
+    teller = Reporter(tmp_path, TRAINING, SHAPE, torch.device("cpu"), ONE)
     with teller:
         teller.begin(now)
         now.tokens, now.seconds = 1_000_100, 3.0

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gristmill.trainer.model.shapes import DecoderShape
-from gristmill.trainer.parallel.pipeline_plan import chosen
+from gristmill.trainer.parallel.pipeline_plan import chosen, schedule_for
 from gristmill.trainer.run.guard import Guard
 from gristmill.trainer.run.schedule import RateSchedule
 from gristmill.trainer.run.settings import WAYS, Training, differences
@@ -192,13 +192,13 @@ def test_pipelines_read_the_same_rows_and_choose_their_schedule() -> None:
     readers = [training.reader(rank, 16) for rank in range(16)]
     assert readers == [(rank % 8 // 2, 4) for rank in range(16)] and training.most_step_rows(4) == 2
     shape = DecoderShape(97, 32, 8, 4, 2, 48, context=64)
-    assert training.schedule_for(shape, 4) == "zbv"
+    assert schedule_for(training, shape, 4) == "zbv"
     # Weights whose gradients do not wait.
     whole = [{"precision": "bf16", "linears": "fp8"}, {"precision": "fp16"}, {"compile": True}]
-    assert {dataclasses.replace(training, **each).schedule_for(shape, 4) for each in whole} == {"1f1b"}
+    assert {schedule_for(dataclasses.replace(training, **each), shape, 4) for each in whole} == {"1f1b"}
     deep = dataclasses.replace(training, pipeline=4, tensor=1, precision="bf16", linears="fp8")
-    assert deep.schedule_for(shape, 4) == "interleaved"
-    assert dataclasses.replace(training, pipeline_schedule="zbv").schedule_for(shape, 4) == "zbv"
+    assert schedule_for(deep, shape, 4) == "interleaved"
+    assert schedule_for(dataclasses.replace(training, pipeline_schedule="zbv"), shape, 4) == "zbv"
     assert [chosen(shape, 2, micros) for micros in (8, 1)] == ["zbv", "zbv"]
     assert chosen(shape, 2, 8, ("1f1b", "zb1p")) == "zb1p"
     for wrong, match in (
@@ -209,3 +209,12 @@ def test_pipelines_read_the_same_rows_and_choose_their_schedule() -> None:
     ):
         with pytest.raises(ValueError, match=match):
             dataclasses.replace(training, **wrong)
+
+
+def test_the_order_of_rows_has_a_seed_of_its_own() -> None:
+    one, other = (
+        Training(updates=1, rows_per_update=1, seed=3),
+        Training(updates=1, rows_per_update=1, seed=3, data_seed=4),
+    )
+    assert (one.order_seed, other.order_seed, other.seed) == (3, 4, 3)
+    assert "data_seed" not in one.identity() and other.identity()["data_seed"] == 4

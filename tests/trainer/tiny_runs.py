@@ -19,6 +19,7 @@ from gristmill.shards.reader import open_shards
 from gristmill.trainer.model.model import Decoder, initialise
 from gristmill.trainer.model.shapes import DecoderShape
 from gristmill.trainer.parallel.ranks import ALONE, RankGroup, join_ranks
+from gristmill.trainer.parallel.spread import over
 from gristmill.trainer.run import loop
 from gristmill.trainer.run.loop import Outcome, train
 from gristmill.trainer.run.settings import Training
@@ -56,7 +57,7 @@ def loader(shards: Path, ranks: RankGroup = ALONE, **changes: Any) -> Loader:
 def run(shards: Path, folder: Path, training: Training = TRAINING, ranks: RankGroup = ALONE, **more: Any) -> Outcome:
     reads = more.pop("loader", None) or loader(shards, ranks)
     return train(
-        more.pop("model", None) or model(), reads, training, folder, device=torch.device("cpu"), ranks=ranks, **more
+        more.pop("model", None) or model(), reads, training, folder, device=torch.device("cpu"), on=over(ranks), **more
     )
 
 

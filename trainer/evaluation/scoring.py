@@ -131,7 +131,7 @@ def _gather(nats: Array, greedy: Array, own: Sequence[int], ranks: RankGroup) ->
         return Scores(nats, greedy)
     both = np.zeros((2, len(nats)))
     both[:, own] = nats[own], greedy[own]
-    summed = ranks.all_reduce(torch.from_numpy(both).to(device_of_messages(ranks))).cpu().numpy()
+    summed = ranks.total(torch.from_numpy(both).to(device_of_messages(ranks))).cpu().numpy()
     return Scores(summed[0], summed[1] > 0)
 
 

@@ -1,7 +1,7 @@
 """Mixture of experts: which experts a token goes to, what balances their load, and the experts' matmuls.
 
 No token is dropped: tokens are sorted by expert, and one grouped matmul takes them all, however many each expert has.
-Two things balance the load (`gristmill.trainer.parallel.expert_parallel` moves both once an update, over all ranks):
+Two things balance the load (`gristmill.trainer.step.balance` moves both once an update):
 
 - a bias for each expert, added to the scores where experts are chosen, never to their weights; it rises where the load
   is below the mean and falls where it is above (Wang et al. 2024, DeepSeek-V3). There is no auxiliary loss then.
@@ -25,8 +25,6 @@ from torch import Tensor, nn
 from gristmill.trainer.model.fused import fused_on_cuda
 from gristmill.trainer.model.grouped import expert_mlp, wide_matmul
 from gristmill.trainer.model.shapes import Mixture
-
-PARTS = 2  # of a pass over several ranks, alike on each: one is exchanged while the other is computed
 
 
 class Routed(NamedTuple):
@@ -110,56 +108,28 @@ def auxiliary_loss(routers: list[Router], routed: list[Routed], counted_T: Tenso
     return None if total is None else total / len(routers)
 
 
+TokenExchange = Callable[["Experts", Tensor, Tensor, Tensor], Tensor]
+
+
 class Experts(nn.Module):
-    """`count` ranks of `group` hold equal parts of the experts, in order (1: all are here)."""
+    """`exchange`: where other experts are elsewhere, what takes tokens to all of them and back."""
 
     def __init__(self, hidden: int, shape: Mixture) -> None:
         super().__init__()
         self.gate_up = nn.Parameter(torch.empty(shape.number, 2 * shape.width, hidden))
         self.down = nn.Parameter(torch.empty(shape.number, hidden, shape.width))
-        self.shape, self.fp8, self.count = shape, False, 1
-        self.group: Any = None
+        self.shape, self.fp8 = shape, False
+        self.exchange: TokenExchange | None = None
 
     def forward(self, x_TC: Tensor, weights_TK: Tensor, chosen_TK: Tensor) -> Tensor:
         """The weighted sum of what a token's experts make of it."""
-        if self.count > 1:
-            return self._exchanged(x_TC, weights_TK, chosen_TK)
+        if self.exchange is not None:
+            return self.exchange(self, x_TC, weights_TK, chosen_TK)
         by_expert = Sorted.of(chosen_TK, self.shape.number)
-        return by_expert.gather(self._mlp(by_expert.spread(x_TC), by_expert.ends_E), weights_TK, x_TC.dtype)
+        return by_expert.gather(self.mlp(by_expert.spread(x_TC), by_expert.ends_E), weights_TK, x_TC.dtype)
 
-    def _mlp(self, x_SC: Tensor, ends_E: Tensor) -> Tensor:
+    def mlp(self, x_SC: Tensor, ends_E: Tensor) -> Tensor:
         return expert_mlp(x_SC, self.gate_up, self.down, ends_E, self.fp8)
-
-    def _exchanged(self, x_TC: Tensor, weights_TK: Tensor, chosen_TK: Tensor) -> Tensor:
-        """Tokens go to the ranks of their experts and back. While one part of them travels the other is computed, and
-        backward too: an exchange waits only where its result is used."""
-        cut = [tensor.tensor_split(PARTS) for tensor in (x_TC, weights_TK, chosen_TK)]
-        by_expert = [Sorted.of(chosen, self.shape.number) for chosen in cut[2]]
-        sent_PE = torch.stack([each.counts_E for each in by_expert])
-        own = self.shape.number // self.count
-        sent_RPE = sent_PE.view(PARTS, self.count, own).transpose(0, 1)
-        arriving_RPE = exchange_counts(sent_RPE, self.group)
-        ends_PE = arriving_RPE.sum(0).cumsum(1).int()
-        # One wait for the device in a layer: the sizes of messages are the host's to know.
-        sizes = torch.stack([sent_RPE, arriving_RPE]).transpose(1, 2).tolist()
-        sent, arriving = ([[sum(of_rank) for of_rank in part] for part in way] for way in sizes)
-        there = [Travel(out, into, self.group) for out, into in zip(arriving, sent, strict=True)]
-        back = [Travel(out, into, self.group) for out, into in zip(sent, arriving, strict=True)]
-        travelling = [
-            Exchange.apply(each.spread(x), travel)  # type: ignore[no-untyped-call]
-            for each, x, travel in zip(by_expert, cut[0], there, strict=True)
-        ]
-        returning = []
-        for part, rows in enumerate(travelling):
-            arrived = Arrive.apply(rows, there[part])  # type: ignore[no-untyped-call]
-            of_rank, of_expert = sizes[1][part], [list(counts) for counts in zip(*sizes[1][part], strict=True)]
-            made = turned(self._mlp(turned(arrived, of_rank), ends_PE[part]), of_expert)
-            returning.append(Exchange.apply(made, back[part]))  # type: ignore[no-untyped-call]
-        outputs = []
-        for part, rows in enumerate(returning):
-            returned = Arrive.apply(rows, back[part])  # type: ignore[no-untyped-call]
-            outputs.append(by_expert[part].gather(returned, cut[1][part], x_TC.dtype))
-        return torch.cat(outputs)
 
 
 class Sorted(NamedTuple):
@@ -243,64 +213,3 @@ def _slopes_of(
     grad_SC = wide_TC[order_S // weights_TK.shape[1]] * weights_TK.flatten()[order_S][:, None]
     of_weights_TK = (wide_TC[:, None] * y_SC[places_TK]).sum(-1)
     return grad_SC.to(y_SC.dtype), of_weights_TK.to(weights_TK.dtype)
-
-
-# --- between ranks ---------------------------------------------------------------------------------------------------
-
-
-def turned(rows: Tensor, counts: list[list[int]]) -> Tensor:
-    """Blocks of rows, so many in each, in lines and columns of `counts`: from one line after another to one column
-    after another."""
-    blocks = torch.split(rows, [count for line in counts for count in line])
-    columns = len(counts[0])
-    return torch.cat([block for column in range(columns) for block in blocks[column::columns]])
-
-
-def exchange_counts(counts_RPE: Tensor, group: Any) -> Tensor:
-    """How many rows each rank sends here, of each part and expert."""
-    even = [1] * len(counts_RPE)
-    started = torch.ops._c10d_functional.all_to_all_single(counts_RPE.contiguous(), even, even, group.group_name)
-    counts: Tensor = torch.ops._c10d_functional.wait_tensor(started)
-    return counts
-
-
-class Travel:
-    """Rows on their way: how many come from each rank, how many go to each; and backward their gradient."""
-
-    def __init__(self, out: list[int], into: list[int], group: Any) -> None:
-        self.out, self.into, self.group = out, into, group
-        self.gradient: Tensor | None = None
-
-    def start(self, x: Tensor, back: bool = False) -> Tensor:
-        """Does not wait."""
-        sizes = (self.into, self.out) if back else (self.out, self.into)
-        name = self.group.group_name
-        started: Tensor = torch.ops._c10d_functional.all_to_all_single(x.contiguous(), *sizes, name)
-        return started
-
-
-class Exchange(torch.autograd.Function):
-    """Sends rows to each rank and does not wait: only `Arrive` may touch the result. Backward, the two change roles,
-    and what autograd computes between them runs while rows travel."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, travel: Travel) -> Tensor:
-        ctx.travel = travel
-        return travel.start(x)
-
-    @staticmethod
-    def backward(ctx: Any, _: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
-        gradient, ctx.travel.gradient = ctx.travel.gradient, None
-        return torch.ops._c10d_functional.wait_tensor(gradient), None
-
-
-class Arrive(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, travel: Travel) -> Tensor:
-        ctx.travel = travel
-        return torch.ops._c10d_functional.wait_tensor(x).view_as(x)  # type: ignore[no-any-return]
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
-        ctx.travel.gradient = ctx.travel.start(grad, back=True)
-        return grad, None  # of the right size, and not looked at: the gradient is on its way

@@ -5,7 +5,7 @@ loops elsewhere. In fp8 (`_scaled_grouped_mm`, Hopper) each row of an activation
 all experts, in the forward pass and for the gradient of the input; the gradient of the weight stays in bf16, because
 there groups would have to be padded. The CPU loops over experts, in any precision.
 
-Forward, SwiGLU's input is kept and its output is recomputed in backward, as in `gristmill.trainer.model.gated_mlp`.
+Forward, SwiGLU's input is kept and its output is recomputed in backward, as in `gristmill.trainer.model.matmuls`.
 
 E experts, S rows, `ends` where the rows of each expert end, C hidden width, M inner width.
 """

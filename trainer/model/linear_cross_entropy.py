@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from gristmill.kernels.gpu import plain
-from gristmill.trainer.model.product import matmul_into
+from gristmill.trainer.model.matmuls import matmul_into
 
 ROWS = 8192  # of a chunk; fewer make the matmuls slower, more only take memory
 

@@ -2,8 +2,8 @@
 SwiGLU, or a mixture of experts in its place.
 
 Queries, keys and values are one matmul, gate and up of the SwiGLU another. The logits of all tokens never exist at once
-(`gristmill.trainer.model.linear_cross_entropy`). Nothing here knows of precision, ranks or recomputation;
-`gristmill.trainer.step.stepper` does.
+(`gristmill.trainer.model.linear_cross_entropy`). Nothing here knows of precision or recomputation;
+`gristmill.trainer.step` does.
 
 T tokens, C hidden width, H query heads, K key-value heads, D head size, M inner width, V vocabulary.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,14 +20,12 @@ from torch import Tensor, nn
 
 from gristmill.kernels.gpu import plain
 from gristmill.shards.batch import NO_LABEL
-from gristmill.trainer.model.added import Sum, add_linear
 from gristmill.trainer.model.attention import CAUSAL, Attend, Window, attend
 from gristmill.trainer.model.experts import Experts, Routed, Router, auxiliary_loss
 from gristmill.trainer.model.fused import add_rms_norm, rms_norm, rms_norm_beside, rotary_qkv
-from gristmill.trainer.model.gated_mlp import gated_mlp
 from gristmill.trainer.model.linear_cross_entropy import linear_cross_entropy, linear_losses
-from gristmill.trainer.model.packed import PackedTokens, Shared
-from gristmill.trainer.model.product import apply_linear
+from gristmill.trainer.model.matmuls import Sum, add_linear, apply_linear, gated_mlp
+from gristmill.trainer.model.packed import PackedTokens
 from gristmill.trainer.model.shapes import DecoderShape, Mixture, RopeScaling
 
 Rotation = tuple[Tensor, Tensor]  # cosines and sines, T x D/2, float32
@@ -53,7 +52,9 @@ class Norm(nn.Module):
 
 
 class Block(nn.Module):
-    """`mlp`: its inner width, 0 for none."""
+    """`mlp`: its inner width, 0 for none. `compiles`: torch.compile may take it."""
+
+    compiles: bool = True
 
     def __init__(self, shape: DecoderShape, window: int, attend: Attend, mlp: int) -> None:
         super().__init__()
@@ -79,10 +80,10 @@ class Block(nn.Module):
         rotation: Rotation,
         cuts: Tensor,
         longest: int,
-        shared: Shared | None = None,
+        beside: Any = None,
     ) -> Sum:
         """The residual stream, and what the next norm still has to add to it in the same pass over memory."""
-        x_TC, normed_TC = self.after_attention(x_TC, change_TC, rotation, cuts, longest, shared)
+        x_TC, normed_TC = self.after_attention(x_TC, change_TC, rotation, cuts, longest, beside)
         return gated_mlp(normed_TC, self.gate_up, self.down, x_TC)
 
     def after_attention(
@@ -92,19 +93,19 @@ class Block(nn.Module):
         rotation: Rotation,
         cuts: Tensor,
         longest: int,
-        shared: Shared | None,
+        beside: Any,
     ) -> tuple[Tensor, Tensor]:
         """The residual stream, and its norm."""
         x_TC, normed_TC = self.attention_norm.of_sum(x_TC, change_TC)
-        attended = self.attended(apply_linear(normed_TC, self.qkv), rotation, cuts, longest, shared)
+        attended = self.attended(apply_linear(normed_TC, self.qkv), rotation, cuts, longest, beside)
         return self.mlp_norm.of_sum(*add_linear(attended, self.out, x_TC))
 
-    def attended(self, qkv: Tensor, rotation: Rotation, cuts: Tensor, longest: int, shared: Shared | None) -> Tensor:
+    def attended(self, qkv: Tensor, rotation: Rotation, cuts: Tensor, longest: int, beside: Any) -> Tensor:
         if self.q_norm is not None and self.k_norm is not None:
             qkv = self._qk_normed(qkv, self.q_norm, self.k_norm)
         q_THD, k_TKD, v_TKD = rotary_qkv(qkv, *rotation, None, self.heads, self.kv_heads, self.head_size)
-        over_ranks = {} if shared is None else {"shared": shared}
-        return self.attend(q_THD, k_TKD, v_TKD, cuts, cuts, longest, longest, self.window, **over_ranks).flatten(1)
+        also = {} if beside is None else {"beside": beside}  # for an attention that was put in place of the usual one
+        return self.attend(q_THD, k_TKD, v_TKD, cuts, cuts, longest, longest, self.window, **also).flatten(1)
 
     def _qk_normed(self, qkv: Tensor, q_norm: Norm, k_norm: Norm) -> Tensor:
         """Each head by itself, or all heads together: as wide as the norm's weight is."""
@@ -133,9 +134,9 @@ class SparseBlock(Block):
         rotation: Rotation,
         cuts: Tensor,
         longest: int,
-        shared: Shared | None = None,
+        beside: Any = None,
     ) -> tuple[Tensor, Tensor, Routed]:
-        x_TC, normed_TC = self.after_attention(x_TC, change_TC, rotation, cuts, longest, shared)
+        x_TC, normed_TC = self.after_attention(x_TC, change_TC, rotation, cuts, longest, beside)
         weights_TK, routed = self.router(normed_TC)
         made_TC = self.experts(normed_TC, weights_TK, routed.chosen_TK)
         if self.experts.shape.shared:
@@ -168,7 +169,7 @@ class Decoder(nn.Module):
         rotation = rotation_of(packed.positions_T, self.shape)
         change_TC, routed = None, []
         for block in blocks:
-            x_TC, change_TC, *of_tokens = block(x_TC, change_TC, rotation, packed.cuts, packed.longest, packed.shared)
+            x_TC, change_TC, *of_tokens = block(x_TC, change_TC, rotation, packed.cuts, packed.longest, packed.beside)
             routed += of_tokens
         return x_TC, change_TC, routed
 

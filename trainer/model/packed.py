@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,38 +20,11 @@ from gristmill.shards.rows import Rows
 TENSORS = ("ids_T", "targets_T", "positions_T", "cuts")
 
 
-class Stretch(NamedTuple):
-    """A rank's queries of shared documents that lie together, and their keys among those of all ranks."""
-
-    first_key: int
-    end: int
-    cuts_q: Tensor
-    cuts_k: Tensor
-
-
-class Shared(NamedTuple):
-    """Documents that several ranks hold parts of (`gristmill.trainer.parallel.context`): the first `tokens` of this
-    rank's line; `cuts` are those of all ranks' parts, end to end."""
-
-    tokens: int
-    cuts: Tensor
-    stretches: tuple[Stretch, ...]  # none: attention by heads
-
-    def to(self, device: torch.device | str) -> Shared:
-        return self._over(lambda tensor: tensor.to(device, non_blocking=True))
-
-    def pinned(self) -> Shared:
-        return self._over(Tensor.pin_memory)
-
-    def _over(self, change: Callable[[Tensor], Tensor]) -> Shared:
-        stretches = (each._replace(cuts_q=change(each.cuts_q), cuts_k=change(each.cuts_k)) for each in self.stretches)
-        return Shared(self.tokens, change(self.cuts), tuple(stretches))
-
-
 @dataclass(frozen=True)
 class PackedTokens:
     """`targets_T` is each token's successor in the same piece, -100 where there is none; `counted` is the number of
-    targets; no piece is longer than `longest`. `cuts` begin behind what is shared."""
+    targets; no piece is longer than `longest`. `beside`: what an attention that was put in place of the usual one needs
+    beside these (tensors in a tuple of its own)."""
 
     ids_T: Tensor
     targets_T: Tensor
@@ -59,25 +32,25 @@ class PackedTokens:
     cuts: Tensor
     longest: int
     counted: int
-    shared: Shared | None = None
+    beside: Any = None
 
     def to(self, device: torch.device | str) -> PackedTokens:
         """Does not wait for what comes from pinned memory."""
-        here = {name: getattr(self, name).to(device, non_blocking=True) for name in TENSORS}
-        return replace(self, **here, shared=self.shared and self.shared.to(device))
+        return self.over(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pinned(self) -> PackedTokens:
-        here = {name: getattr(self, name).pin_memory() for name in TENSORS}
-        return replace(self, **here, shared=self.shared and self.shared.pinned())
+        return self.over(Tensor.pin_memory)
+
+    def over(self, change: Callable[[Tensor], Tensor]) -> PackedTokens:
+        changed: dict[str, Any] = {name: change(getattr(self, name)) for name in TENSORS}
+        return replace(self, **changed)
 
     def tensors(self) -> list[Tensor]:
         return [self.ids_T, self.targets_T, self.positions_T, *self.all_cuts()]
 
     def all_cuts(self) -> list[Tensor]:
-        if self.shared is None:
-            return [self.cuts]
-        of_stretches = [cuts for each in self.shared.stretches for cuts in (each.cuts_q, each.cuts_k)]
-        return [self.cuts, self.shared.cuts, *of_stretches]
+        """Those whose lengths vary from batch to batch."""
+        return [self.cuts]
 
 
 def pack_rows(rows: Rows) -> PackedTokens:

@@ -18,9 +18,9 @@ T tokens, H heads, K key-value heads, D numbers a head, S shared tokens of a ran
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -30,13 +30,54 @@ from torch.distributed._functional_collectives import all_to_all_single, wait_te
 from gristmill.kernels.base.types import Array
 from gristmill.shards.batch import NO_LABEL
 from gristmill.trainer.model.attention import Attend, Window
-from gristmill.trainer.model.packed import PackedTokens, Shared, Stretch, next_power_of_two
+from gristmill.trainer.model.model import Block, Decoder
+from gristmill.trainer.model.packed import PackedTokens, next_power_of_two
 from gristmill.trainer.model.shapes import DecoderShape
+from gristmill.trainer.parallel.ranks import RankGroup
 
 Way = Literal["heads", "keys"]
 
 UNEVEN = 0.01  # of a rank's tokens, and of its work, that may be lost to waiting
 STEP = 64  # tokens of a rank are a multiple, which is padded
+
+
+class Stretch(NamedTuple):
+    """A rank's queries of shared documents that lie together, and their keys among those of all ranks."""
+
+    first_key: int
+    end: int
+    cuts_q: Tensor
+    cuts_k: Tensor
+
+
+class Shared(NamedTuple):
+    """Documents that several ranks hold parts of: the first `tokens` of this rank's line; `cuts` are those of all
+    ranks' parts, end to end."""
+
+    tokens: int
+    cuts: Tensor
+    stretches: tuple[Stretch, ...]  # none: attention by heads
+
+    def over(self, change: Callable[[Tensor], Tensor]) -> Shared:
+        stretches = (each._replace(cuts_q=change(each.cuts_q), cuts_k=change(each.cuts_k)) for each in self.stretches)
+        return Shared(self.tokens, change(self.cuts), tuple(stretches))
+
+
+@dataclass(frozen=True)
+class LinePart(PackedTokens):
+    """A rank's part of a line. `beside`: documents that it shares with others, or None; `cuts` begin behind them."""
+
+    beside: Shared | None = None
+
+    def over(self, change: Callable[[Tensor], Tensor]) -> PackedTokens:
+        moved = super().over(change)
+        return moved if self.beside is None else replace(moved, beside=self.beside.over(change))
+
+    def all_cuts(self) -> list[Tensor]:
+        if self.beside is None:
+            return [self.cuts]
+        of_stretches = [cuts for each in self.beside.stretches for cuts in (each.cuts_q, each.cuts_k)]
+        return [self.cuts, self.beside.cuts, *of_stretches]
 
 
 @dataclass(frozen=True)
@@ -79,15 +120,14 @@ def split(packed: PackedTokens, rank: int, count: int, shape: DecoderShape, tens
     ends = np.cumsum([*lengths[own], *([padding] if padding else [])])
     shared_ends = np.cumsum([*lengths[shared], each * stretches - int(lengths[shared].sum())])
     targets = _at(packed.targets_T, place, NO_LABEL)
-    return replace(
-        packed,
+    return LinePart(
         ids_T=_at(packed.ids_T, place, 0),
         targets_T=targets,
         positions_T=_at(packed.positions_T, place, 0),
         cuts=_int32([0, *ends]),
         longest=next_power_of_two(int(max([*lengths, padding, 1]))),
         counted=int((targets != NO_LABEL).sum()),
-        shared=Shared(
+        beside=Shared(
             len(mine) * each,
             _int32([0, *shared_ends]),
             tuple(_stretch(number * each, each, shared_ends) for number in (mine if way == "keys" else ())),
@@ -166,9 +206,9 @@ class ContextAttention:
         longest_q: int,
         longest_k: int,
         window: Window,
-        shared: Shared | None = None,
+        beside: Shared | None = None,
     ) -> Tensor:
-        if shared is None:
+        if (shared := beside) is None:
             return self.attend(q_THD, k_TKD, v_TKD, cuts_q, cuts_k, longest_q, longest_k, window)
         S = shared.tokens
         by_way = self._by_keys if shared.stretches else self._by_heads
@@ -246,3 +286,11 @@ class _Gathered(torch.autograd.Function):
         total = wide.new_empty(len(wide) // ctx.ranks.count, *wide.shape[1:])
         torch.distributed.reduce_scatter_tensor(total, wide, group=ctx.ranks.group)
         return total.to(grad.dtype), None
+
+
+def share_rows(model: Decoder, ranks: RankGroup) -> None:
+    """Attention of every block over all of these ranks."""
+    here = ContextRanks(ranks.rank, ranks.count, ranks.group or torch.distributed.group.WORLD)
+    for block in model.blocks:
+        if isinstance(block, Block):
+            block.attend = ContextAttention(block.attend, here)

@@ -32,8 +32,8 @@ from gristmill.trainer.model.shapes import DecoderShape
 from gristmill.trainer.parallel.cards import PCIE, Cards
 from gristmill.trainer.parallel.context import STEP, UNEVEN, way_of
 from gristmill.trainer.parallel.memory import MemoryEstimate, memory_of
-from gristmill.trainer.parallel.pipeline_plan import TAKES, TWO_STAGES, plan_for
-from gristmill.trainer.run.settings import Training
+from gristmill.trainer.parallel.pipeline_plan import TAKES, plan_for, schedule_for
+from gristmill.trainer.run.settings import TWO_STAGES, Training
 
 PEAK_SHARE, HALF_WIDTH = 0.70, 370
 ATTENTION_SHARE, FLASH4_SHARE = 0.3, 0.5  # rows of one document of 65,536; documents of 4,096
@@ -137,7 +137,7 @@ def rank_memory(
     """With steps of `rows` rows."""
     data = ranks_of_data(training, ranks)
     pipeline = training.pipeline
-    plan = plan_for(shape, pipeline, training.schedule_for(shape, ranks)) if pipeline > 1 else None
+    plan = plan_for(shape, pipeline, schedule_for(training, shape, ranks)) if pipeline > 1 else None
     return memory_of(
         shape,
         step_tokens(training, row_length, rows),
@@ -190,7 +190,7 @@ def update_seconds(
     window = work * (passes if training.zero >= 2 and data > training.replicas else 2 / 3)
     visible = max(VISIBLE * sent, sent - window) + waited
     if stages > 1:  # what it took more than the simulation has the waiting in it
-        schedule = training.schedule_for(shape, cards.count)
+        schedule = schedule_for(training, shape, cards.count)
         work *= plan_for(shape, stages, schedule).idle(passes) * TAKES[schedule] / (1 + WAITING)
     return Seconds(
         work=passes * work,
@@ -251,7 +251,7 @@ def _inside_layers(shape: DecoderShape, training: Training, cards: Cards, tokens
         seconds += (each + 2 * times * LATENCY * -(-E // here)) * (shape.layers - len(mixture.dense))
     seconds /= training.pipeline
     if training.pipeline > 1:  # what a stage hands on, forward and back; farthest apart are stages
-        schedule = training.schedule_for(shape, cards.count)
+        schedule = schedule_for(training, shape, cards.count)
         handed = 2 * (2 if schedule in TWO_STAGES else 1) * tokens * shape.hidden * width
         seconds += handed / _speed(cards, training.pipeline, cards.count // training.pipeline)
     return seconds

@@ -1,43 +1,25 @@
-"""Experts over a few ranks, and what balances their load from one update to the next.
+"""Experts over a few ranks: each rank of a group holds an equal part of the experts of every layer; tokens go to them
+and back.
 
-Each rank of a group holds an equal part of the experts of every layer; tokens go to them and back
-(`gristmill.trainer.model.experts`). The gradient of an expert is the sum over all tokens of its group already, so it is
-summed over the ranks that hold the same experts (`Grid.twins`) alone.
+The gradient of an expert is the sum over all tokens of its group already, so it is summed over the ranks that hold the
+same experts (`Grid.twins`) alone.
 
-The load of an update is that of all its passes and ranks. It moves the biases by one step each, and is the load of
-the next update's auxiliary loss. A step grows while its direction stays and shrinks when it turns (as Rprop's do,
-Riedmiller and Braun 1993): at the start of a run Adam moves a wide router's scores a hundred times faster than steps of
-one length could follow. All of it is state of the run: every rank holds it whole, all agree, and checkpoints carry it.
+T tokens, C hidden width, E experts, K of them a token, P parts of a pass, R ranks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
-from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from gristmill.trainer.checked import CHECKED, Number
+from gristmill.trainer.model.experts import Experts, Sorted
 from gristmill.trainer.model.model import Decoder, SparseBlock
-from gristmill.trainer.parallel.parts import Cut, Part, whole_cut
+from gristmill.trainer.parallel.parts import Cut
 from gristmill.trainer.parallel.ranks import RankGroup
 
-
-@dataclass(frozen=True, config=CHECKED)
-class Balance:
-    """How experts' loads are kept even. `bias`: by how much at least a sigmoid router's biases move at each update.
-    `loss`: the rate of the auxiliary loss, which is 1 where loads are even; None: 0.01, and 0 where there are biases.
-    `z`: that of the squared log of the sum of exponentials of the router's logits (Zoph et al. 2022)."""
-
-    bias: Number = 1e-3  # by how much at least a router's biases move at each update
-    loss: Number | None = None  # rate of the auxiliary loss; 0.01, or 0 with biases
-    z: Number = 0.0  # rate of the z-loss of the router's logits
-
-
-BALANCE = Balance()
-GROWS, SHRINKS, MOST = 1.5, 0.5, 100.0  # a bias's step where its direction stays, where it turns; at most, times `bias`
+PARTS = 2  # of a pass over several ranks, alike on each: one is exchanged while the other is computed
 
 
 def share_experts(model: Decoder, ranks: RankGroup) -> dict[str, Cut]:
@@ -57,77 +39,102 @@ def share_experts(model: Decoder, ranks: RankGroup) -> dict[str, Cut]:
             cut = Cut(tuple(parameter.shape), 0, ((ranks.rank * own, (ranks.rank + 1) * own),))
             setattr(block.experts, name, nn.Parameter(cut.of(parameter.detach()).clone()))
             cuts[f"blocks.{layer}.experts.{name}"] = cut
-        block.experts.count = ranks.count
-        block.experts.group = ranks.group or torch.distributed.group.WORLD
+        block.experts.exchange = ExpertExchange(ranks.count, ranks.group or torch.distributed.group.WORLD)
+        block.compiles = False  # sizes of messages between ranks are the host's to know
     return cuts
 
 
-class LoadBalance:
-    """The routers of a model over the ranks that see tokens of their own."""
+class ExpertExchange:
+    """Tokens go to the ranks of their experts and back. `count` ranks of `group` hold equal parts of the experts, in
+    order. While one part of the tokens travels the other is computed, and backward too: an exchange waits only where
+    its result is used."""
 
-    def __init__(self, model: Decoder, settings: Balance, ranks: RankGroup) -> None:
-        self._routers, self._settings, self._ranks = model.routers, settings, ranks
-        # Of the last update, on the device: largest load over the mean in any layer, auxiliary loss, tokens dropped.
-        self.metrics: Tensor | None = None
-        for router in self._routers:
-            loss = (0.0 if router.bias is not None else 0.01) if settings.loss is None else settings.loss
-            router.loss, router.z = loss, settings.z
+    def __init__(self, count: int, group: Any) -> None:
+        self.count, self.group = count, group
 
-    @torch.no_grad()
-    def step(self, accepted: Tensor) -> None:
-        """After an update; one that is not `accepted` moves nothing."""
-        if not self._routers:
-            return
-        tally = self._ranks.all_reduce(torch.stack([router.tally for router in self._routers]))
-        counts_LE, (tokens_L, penalties_L) = tally[:, :-2], tally[:, -2:].unbind(1)
-        active = self._routers[0].shape.active
-        load_LE = counts_LE / counts_LE.mean(1, keepdim=True).clamp(min=1e-9)
-        dropped = (active * tokens_L - counts_LE.sum(1)).sum()
-        penalty = (penalties_L / tokens_L.clamp(min=1)).mean()
-        self.metrics = torch.stack([load_LE.max(), penalty, dropped])
-        for router, load_E in zip(self._routers, load_LE, strict=True):
-            load_E = torch.where(accepted, load_E.to(router.load.dtype), router.load)
-            if router.bias is not None:
-                way_E, before_E = torch.sign(1 - load_E), torch.sign(1 - router.load)
-                paced_E = router.pace * torch.where(way_E == before_E, GROWS, SHRINKS)
-                router.pace.copy_(torch.where(accepted, paced_E.clamp(1.0, MOST), router.pace))
-                router.bias.add_(torch.where(accepted, self._settings.bias * router.pace * way_E, 0.0))
-            router.load.copy_(load_E)
-        self.drop()
+    def __call__(self, experts: Experts, x_TC: Tensor, weights_TK: Tensor, chosen_TK: Tensor) -> Tensor:
+        cut = [tensor.tensor_split(PARTS) for tensor in (x_TC, weights_TK, chosen_TK)]
+        by_expert = [Sorted.of(chosen, experts.shape.number) for chosen in cut[2]]
+        sent_PE = torch.stack([each.counts_E for each in by_expert])
+        own = experts.shape.number // self.count
+        sent_RPE = sent_PE.view(PARTS, self.count, own).transpose(0, 1)
+        arriving_RPE = exchange_counts(sent_RPE, self.group)
+        ends_PE = arriving_RPE.sum(0).cumsum(1).int()
+        # One wait for the device in a layer: the sizes of messages are the host's to know.
+        sizes = torch.stack([sent_RPE, arriving_RPE]).transpose(1, 2).tolist()
+        sent, arriving = ([[sum(of_rank) for of_rank in part] for part in way] for way in sizes)
+        there = [Travel(out, into, self.group) for out, into in zip(arriving, sent, strict=True)]
+        back = [Travel(out, into, self.group) for out, into in zip(sent, arriving, strict=True)]
+        travelling = [
+            Exchange.apply(each.spread(x), travel)  # type: ignore[no-untyped-call]
+            for each, x, travel in zip(by_expert, cut[0], there, strict=True)
+        ]
+        returning = []
+        for part, rows in enumerate(travelling):
+            arrived = Arrive.apply(rows, there[part])  # type: ignore[no-untyped-call]
+            of_rank, of_expert = sizes[1][part], [list(counts) for counts in zip(*sizes[1][part], strict=True)]
+            made = turned(experts.mlp(turned(arrived, of_rank), ends_PE[part]), of_expert)
+            returning.append(Exchange.apply(made, back[part]))  # type: ignore[no-untyped-call]
+        outputs = []
+        for part, rows in enumerate(returning):
+            returned = Arrive.apply(rows, back[part])  # type: ignore[no-untyped-call]
+            outputs.append(by_expert[part].gather(returned, cut[1][part], x_TC.dtype))
+        return torch.cat(outputs)
 
-    def facts(self) -> dict[str, float]:
-        """As a line of metrics has them; waits for the device."""
-        if self.metrics is None:
-            return {}
-        load, loss, dropped = self.metrics.tolist()
-        return {"expert_load": load, "auxiliary_loss": loss, "tokens_dropped": round(dropped)}
 
-    def drop(self) -> None:
-        """Forgets what was counted of an update that is abandoned."""
-        for router in self._routers:
-            router.tally.zero_()
+def turned(rows: Tensor, counts: list[list[int]]) -> Tensor:
+    """Blocks of rows, so many in each, in lines and columns of `counts`: from one line after another to one column
+    after another."""
+    blocks = torch.split(rows, [count for line in counts for count in line])
+    columns = len(counts[0])
+    return torch.cat([block for column in range(columns) for block in blocks[column::columns]])
 
-    def parts(self, model: Decoder) -> dict[str, Part]:
-        """Biases, as checkpoints and folders hold them."""
-        return {
-            name: Part(bias, whole_cut(bias.shape)) for name, bias in model.named_buffers() if name.endswith(".bias")
-        }
 
-    def state(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return {name: [buffer.tolist() for buffer in buffers] for name, buffers in self._kept().items()}
+def exchange_counts(counts_RPE: Tensor, group: Any) -> Tensor:
+    """How many rows each rank sends here, of each part and expert."""
+    even = [1] * len(counts_RPE)
+    started = torch.ops._c10d_functional.all_to_all_single(counts_RPE.contiguous(), even, even, group.group_name)
+    counts: Tensor = torch.ops._c10d_functional.wait_tensor(started)
+    return counts
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """What a checkpoint does not have stays as it is: those of earlier versions have no paces."""
-        for name, buffers in self._kept().items():
-            for buffer, saved in zip(buffers, state.get(name, buffers), strict=True):
-                buffer.copy_(torch.as_tensor(saved, dtype=buffer.dtype))
-        self.drop()
 
-    def _kept(self) -> dict[str, list[Tensor]]:
-        if not self._routers:
-            return {}
-        return {
-            "expert_loads": [each.load for each in self._routers],
-            "bias_paces": [each.pace for each in self._routers],
-        }
+class Travel:
+    """Rows on their way: how many come from each rank, how many go to each; and backward their gradient."""
+
+    def __init__(self, out: list[int], into: list[int], group: Any) -> None:
+        self.out, self.into, self.group = out, into, group
+        self.gradient: Tensor | None = None
+
+    def start(self, x: Tensor, back: bool = False) -> Tensor:
+        """Does not wait."""
+        sizes = (self.into, self.out) if back else (self.out, self.into)
+        name = self.group.group_name
+        started: Tensor = torch.ops._c10d_functional.all_to_all_single(x.contiguous(), *sizes, name)
+        return started
+
+
+class Exchange(torch.autograd.Function):
+    """Sends rows to each rank and does not wait: only `Arrive` may touch the result. Backward, the two change roles,
+    and what autograd computes between them runs while rows travel."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, travel: Travel) -> Tensor:
+        ctx.travel = travel
+        return travel.start(x)
+
+    @staticmethod
+    def backward(ctx: Any, _: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        gradient, ctx.travel.gradient = ctx.travel.gradient, None
+        return torch.ops._c10d_functional.wait_tensor(gradient), None
+
+
+class Arrive(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, travel: Travel) -> Tensor:
+        ctx.travel = travel
+        return torch.ops._c10d_functional.wait_tensor(x).view_as(x)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        ctx.travel.gradient = ctx.travel.start(grad, back=True)
+        return grad, None  # of the right size, and not looked at: the gradient is on its way

@@ -45,12 +45,12 @@ A sparse block has, for A active experts of width M and E in all, in place of 3 
 
 Ranks that share the experts hold a part each, and their masters and state are sharded over `R / experts` ranks.
 
-Where `gristmill.trainer.model.gated_mlp` and `gristmill.trainer.model.added` are single operators (`fused_linears`) it
-is 2 M in the first line, because SwiGLU's output is recomputed (so 3 M backward), and C less in the others, because
-sums have no addend beside them. With `fp8` a linear layer saves its input in 8 bits and not in w, and its weight once
-more in 8 bits; `selective` does so beside the outputs, and saves more than `none`. h: cosines and sines, and of the
-head hidden states, normed, and their gradient, 4 D + 3 w C. With `offload` masters, optimiser state, and in stages 2
-and 3 shards and gradients, are on the host.
+Where a gated MLP and a sum with the residual stream are single operators (`fused_linears`; `model/matmuls.py`) it is 2
+M in the first line, because SwiGLU's output is recomputed (so 3 M backward), and C less in the others, because sums
+have no addend beside them. With `fp8` a linear layer saves its input in 8 bits and not in w, and its weight once more
+in 8 bits; `selective` does so beside the outputs, and saves more than `none`. h: cosines and sines, and of the head
+hidden states, normed, and their gradient, 4 D + 3 w C. With `offload` masters, optimiser state, and in stages 2 and 3
+shards and gradients, are on the host.
 
 In a pipeline a rank has the blocks of its stages, and activations of as many micro-batches as its schedule lets it
 begin before it ends the first.
@@ -69,7 +69,8 @@ from typing import NamedTuple
 
 from gristmill.trainer.model.shapes import DecoderShape
 from gristmill.trainer.parallel.context import way_of
-from gristmill.trainer.parallel.pipeline_plan import SPLIT, Plan
+from gristmill.trainer.parallel.pipeline_plan import Plan
+from gristmill.trainer.run.settings import SPLIT
 from gristmill.trainer.step.precision import Precision
 from gristmill.trainer.step.recompute import Recompute
 
@@ -140,7 +141,7 @@ def memory_of(
 ) -> MemoryEstimate:
     """`ranks` see tokens of their own (or, `context` of them, parts of the same rows), in `replicas` that exchange
     float32 unless `narrow`; `tensor` share each layer, `experts` the experts; `tokens` of one pass of a rank, `passes`
-    of an update; `fused_linears` as `gristmill.trainer.model.quack.has_fused_linears` says, of layers neither fp8 nor
+    of an update; `fused_linears` as `gristmill.trainer.model.matmuls.has_fused_linears` says, of layers neither fp8 nor
     split. With the `plan` of a pipeline, of its rank at this place (None: that which needs most); `ranks` are then
     those of a stage."""
     width = 4 if precision == "float32" else 2

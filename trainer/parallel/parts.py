@@ -1,32 +1,23 @@
-"""Tensors that lie in parts on several ranks, and files of whole ones: a checkpoint does not depend on how many ranks
-wrote it.
+"""Tensors that lie in parts on several ranks, for checkpoints of whole ones: they do not depend on how many ranks wrote
+them.
 
 A part is some spans of one dimension of the whole tensor. Parts are gathered at the first rank one tensor at a time and
-written straight into the file, which is safetensors (a length, a JSON header, the bytes), so no rank ever holds more of
-the others' data than one tensor.
+written straight into the file, so no rank ever holds more of the others' data than one tensor.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from gristmill.trainer.parallel.ranks import RankGroup, device_of_messages
+from gristmill.trainer.step.checkpoint import CODES, Entry, Tensors, file_order
 
 Span = tuple[int, int]
-
-CODES = {
-    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
-    torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -79,27 +70,16 @@ class Part:
     local: Tensor
     cut: Cut
 
-    def beside(self, other: Tensor) -> Part:
-        """Another tensor about the same numbers (optimiser state): cut alike if it has the same shape, else whole on
-        every rank."""
-        return Part(other, self.cut if other.ndim and other.shape == self.local.shape else whole_cut(other.shape))
 
-
-def part_of(tensor: Tensor | Part) -> Part:
-    return tensor if isinstance(tensor, Part) else Part(tensor, whole_cut(tensor.shape))
+def part_of(tensor: Tensor) -> Part:
+    return Part(tensor, whole_cut(tensor.shape))
 
 
 @dataclass(frozen=True)
-class TensorEntry:
+class TensorEntry(Entry):
     """A whole tensor before it is gathered: which rank gives which cut of it."""
 
-    dtype: torch.dtype
-    shape: tuple[int, ...]
     givers: tuple[tuple[int, Cut], ...]
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape) * self.dtype.itemsize
 
 
 def list_tensors(parts: Mapping[str, Part], ranks: RankGroup) -> dict[str, TensorEntry]:
@@ -120,8 +100,7 @@ def list_tensors(parts: Mapping[str, Part], ranks: RankGroup) -> dict[str, Tenso
             if cut.spans and all(cut != given for _, given in entry.givers):
                 entry = TensorEntry(entry.dtype, entry.shape, (*entry.givers, (rank, cut)))
             entries[name] = entry
-    # Wide numbers first: all stay aligned in the file.
-    return dict(sorted(entries.items(), key=lambda item: (-item[1].dtype.itemsize, item[0])))
+    return file_order(entries)
 
 
 def gather_wholes(
@@ -148,31 +127,6 @@ def gather_wholes(
         yield name, whole
 
 
-def write_safetensors(path: Path, table: Mapping[str, TensorEntry], tensors: Iterable[tuple[str, Tensor]]) -> str:
-    """Returns the file's sha256. `tensors` come in the table's order, one at a time."""
-    header: dict[str, Any] = {}
-    end = 0
-    for name, entry in table.items():
-        header[name] = {
-            "dtype": CODES[entry.dtype],
-            "shape": list(entry.shape),
-            "data_offsets": [end, end + entry.size],
-        }
-        end += entry.size
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    digest = hashlib.sha256()
-    with path.open("wb") as file:
-        for chunk in (len(text).to_bytes(8, "little"), text):
-            file.write(chunk)
-            digest.update(chunk)
-        for _, tensor in tensors:
-            data: Any = tensor.reshape(-1).view(torch.uint8).numpy()
-            file.write(data)
-            digest.update(data)
-    return digest.hexdigest()
-
-
 def read_cut(file: Any, name: str, cut: Cut) -> Tensor:
     """This cut of a tensor of a file that `safetensors.safe_open` opened; no other bytes are read."""
     if cut.is_whole:
@@ -181,3 +135,42 @@ def read_cut(file: Any, name: str, cut: Cut) -> Tensor:
     rows = file.get_slice(name)
     before = (slice(None),) * cut.dim
     return torch.cat([rows[(*before, slice(a, b))] for a, b in cut.spans], cut.dim)
+
+
+class Cuts(Tensors):
+    """Of each tensor named in `cuts` this rank holds that part, and of the optimizer's state about it the same part, if
+    it is as large; of all others the whole. All ranks call these methods."""
+
+    def __init__(self, ranks: RankGroup, cuts: Mapping[str, Cut]) -> None:
+        self.world = self._ranks = ranks
+        self._cuts = cuts
+
+    def entries(self, tensors: Mapping[str, Tensor]) -> dict[str, Entry]:
+        return dict(list_tensors(self._parts(tensors), self._ranks))
+
+    def wholes(self, tensors: Mapping[str, Tensor], entries: Mapping[str, Entry]) -> Iterator[tuple[str, Tensor]]:
+        table = {name: entry for name, entry in entries.items() if isinstance(entry, TensorEntry)}
+        return gather_wholes(self._parts(tensors), table, self._ranks)
+
+    def shapes(self, tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+        by_rank = self._ranks.gather({name: part.cut.shape for name, part in self._parts(tensors).items()})
+        return {name: tuple(shape) for of_rank in by_rank for name, shape in of_rank.items()}
+
+    def read(self, file: Any, key: str) -> Tensor:
+        shape = tuple(file.get_slice(key).get_shape())
+        cut = self._cuts.get(_parameter_of(key))
+        cut = cut if cut is not None and shape == cut.shape else whole_cut(shape)
+        return read_cut(file, key, cut) if cut.spans else torch.empty(cut.local_shape)
+
+    def _parts(self, tensors: Mapping[str, Tensor]) -> dict[str, Part]:
+        parts = {}
+        for key, tensor in tensors.items():
+            cut = self._cuts.get(_parameter_of(key))
+            same = cut is not None and tensor.ndim and tuple(tensor.shape) == cut.local_shape
+            parts[key] = Part(tensor, cut) if cut is not None and same else part_of(tensor)
+        return parts
+
+
+def _parameter_of(key: str) -> str:
+    """Of a parameter's name, or of a key of the optimizer's state about it (`exp_avg:NAME`)."""
+    return key.rpartition(":")[2]

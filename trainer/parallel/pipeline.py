@@ -17,22 +17,25 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from gristmill.trainer.model.linear_cross_entropy import linear_cross_entropy
-from gristmill.trainer.model.model import Decoder
+from gristmill.trainer.model.model import Block, Decoder
 from gristmill.trainer.model.packed import PackedTokens
-from gristmill.trainer.parallel.deferred import DeferredWeights
-from gristmill.trainer.parallel.pipeline_plan import SPLIT, Action, Plan
+from gristmill.trainer.parallel.pipeline_plan import Action, Plan
 from gristmill.trainer.parallel.ranks import Grid, RankGroup
-from gristmill.trainer.parallel.zero import BucketedGradients, call_if_alive
+from gristmill.trainer.parallel.tensor_parallel import ColumnParallelLinear, RowParallelLinear
+from gristmill.trainer.parallel.zero import ReducedGradients
+from gristmill.trainer.run.settings import SPLIT
+from gristmill.trainer.step.gradients import call_if_alive
 
 
 class StagedDecoder(Decoder):
@@ -139,7 +142,7 @@ class Pipeline:
         self,
         model: StagedDecoder,
         grid: Grid,
-        gradients: BucketedGradients,
+        gradients: ReducedGradients,
         computing: Callable[[], AbstractContextManager[object]],
         device: torch.device,
     ) -> None:
@@ -322,7 +325,7 @@ class _TiedHead:
             self._up.send(self.total)
             self.total = None
 
-    def add_to(self, gradients: BucketedGradients) -> None:
+    def add_to(self, gradients: ReducedGradients) -> None:
         """In the first stage."""
         weight = self.model.embedding.weight
         if self._up is not None:
@@ -366,3 +369,93 @@ def _edges(grid: Grid, steps: Iterable[tuple[int, int]], device: torch.device) -
                 found[a, b] = Edge(group, *ends)
                 found[a, b].connect(grid.all.rank, device)
     return found
+
+
+# --- weight gradients that wait ------------------------------------------------------------------------------------
+
+Waiting = list[tuple[Tensor, Tensor, Tensor]]  # weight, the output's gradient, the input
+
+LAYERS = ("qkv", "out", "gate_up", "down")
+
+
+class DeferredLinear(nn.Linear):
+    """Not taken for a plain one: fused operators leave it alone."""
+
+    multiply: Callable[[Tensor, Tensor], Tensor] = staticmethod(F.linear)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.multiply(x, self.weight)
+
+
+SPLITTABLE = (nn.Linear, DeferredLinear, ColumnParallelLinear, RowParallelLinear)
+
+
+class DeferredWeights:
+    """Weight gradients that wait, by the backward pass that left them: a backward pass computes the gradients of
+    inputs, which another rank needs soon, and keeps what the weights' gradients are made of until there is time (Qi et
+    al. 2024, zero bubble).
+
+    Matmuls of blocks alone are worth it; the rest (norms, embedding, head) comes with the inputs. It works below
+    autograd, not on its graph: torch's own split runs an operator with two gradients twice, and neither goes through
+    torch.compile."""
+
+    def __init__(self, model: Decoder) -> None:
+        """Changes the layers of `model`, whose weights stay the same."""
+        self._waiting: dict[Hashable, Waiting] = {}
+        self._here: Waiting = []
+        for block in model.blocks:
+            for name in LAYERS:
+                layer = getattr(block, name, None)
+                if not isinstance(block, Block) or not isinstance(layer, nn.Linear) or type(layer) not in SPLITTABLE:
+                    raise ValueError(
+                        f"a zero-bubble schedule cannot split the backward pass of {type(layer).__name__} layers; take "
+                        "pipeline_schedule '1f1b' or 'interleaved'"
+                    )
+                setattr(block, name, _deferring(layer, self._multiply))
+
+    def during(self, key: Hashable, backward: Callable[[], object]) -> None:
+        self._here = self._waiting[key] = []
+        backward()
+        self._here = []
+
+    def gradients(self, key: Hashable) -> list[tuple[Tensor, Tensor]]:
+        """Of the weights of that backward pass, and forgets what they are made of."""
+        with torch.no_grad():
+            return [(weight, grad.t() @ x) for weight, grad, x in self._waiting.pop(key)]
+
+    def clear(self) -> None:
+        self._waiting.clear()
+        self._here = []
+
+    def _multiply(self, x: Tensor, weight: Tensor) -> Tensor:
+        output: Tensor = _Deferred.apply(x, (weight, self))  # type: ignore[no-untyped-call]
+        return output
+
+    def _keep(self, weight: Tensor, grad: Tensor, x: Tensor) -> None:
+        self._here.append((weight, grad, x))
+
+
+class _Deferred(torch.autograd.Function):
+    """`layer`: a weight, hidden from autograd, and where its gradients wait."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, layer: tuple[Tensor, DeferredWeights]) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.layer = layer
+        return F.linear(x, layer[0])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        weight, deferred = ctx.layer
+        (x,) = ctx.saved_tensors
+        deferred._keep(weight, grad, x.detach())  # its graph would keep more
+        return grad @ weight, None
+
+
+def _deferring(layer: nn.Linear, multiply: Callable[[Tensor, Tensor], Tensor]) -> nn.Linear:
+    if type(layer) is nn.Linear:
+        weight = layer.weight
+        layer = DeferredLinear(weight.shape[1], weight.shape[0], bias=False, device="meta")
+        layer.weight = weight
+    layer.multiply = multiply  # type: ignore[assignment]
+    return layer

@@ -22,16 +22,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations, pairwise
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 from gristmill.trainer.model.shapes import DecoderShape
+from gristmill.trainer.run.settings import SCHEDULES, SPLIT, TWO_STAGES, Schedule, Training
 
-Schedule = Literal["1f1b", "interleaved", "zb1p", "zbv"]
 Kind = Literal["forward", "backward", "weights"]
 
-SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
-TWO_STAGES = ("interleaved", "zbv")
-SPLIT = ("zb1p", "zbv")  # schedules whose backward passes compute weight gradients later
 # Time on two and on four H200s, over that of the simulation: between two stages more is sent, blocks whose weight
 # gradients wait are not compiled, and their matmuls have no epilogues. First what keeps least.
 TAKES: dict[Schedule, float] = {"1f1b": 1.0, "zbv": 1.05, "zb1p": 1.04, "interleaved": 1.045}
@@ -132,6 +129,15 @@ def chosen(shape: DecoderShape, ranks: int, micros: int, allowed: tuple[Schedule
         raise ValueError(f"pipeline {ranks}: the model has {shape.layers} blocks, and every stage needs one")
     best = min(times.values())
     return next(schedule for schedule, time in times.items() if CLOSE * time <= best)
+
+
+def schedule_for(training: Training, shape: DecoderShape, ranks: int) -> Schedule:
+    """That of a pipeline of so many ranks in all."""
+    if training.pipeline_schedule is not None or training.pipeline == 1:
+        return training.pipeline_schedule or "1f1b"
+    readers = max(1, ranks // training.ranks_of_a_row)
+    step = training.rows_per_step or training.most_step_rows(readers)
+    return chosen(shape, training.pipeline, max(1, training.rank_rows(readers) // step), training.schedules_allowed)
 
 
 def block_work(shape: DecoderShape, layer: int) -> float:

@@ -22,10 +22,11 @@ import torch
 from torch import Tensor, nn
 
 from gristmill.kernels.base.types import Array
+from gristmill.trainer.step.gradients import BUCKET
+from gristmill.trainer.step.world import World
 
 Item = TypeVar("Item")
 
-BUCKET = 1 << 26  # bytes of gradients that travel together
 LONGEST_SILENCE = timedelta(minutes=10)
 
 
@@ -34,7 +35,7 @@ class RankError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class RankGroup:
+class RankGroup(World):
     """This process among `count`: those of `group`, or all ranks."""
 
     rank: int = 0
@@ -42,14 +43,18 @@ class RankGroup:
     group: Any = field(default=None, compare=False, repr=False)
 
     @property
-    def first(self) -> bool:
-        return self.rank == 0
+    def number(self) -> int:
+        return self.rank
+
+    @property
+    def readers(self) -> int:
+        return self.count
 
     def own_share(self, items: Sequence[Item]) -> Sequence[Item]:
         """This rank's share: every `count`-th."""
         return items[self.rank :: self.count]
 
-    def all_reduce(self, value: Tensor) -> Tensor:
+    def total(self, value: Tensor) -> Tensor:
         if self.count > 1:
             torch.distributed.all_reduce(value, group=self.group)
         return value
@@ -94,14 +99,14 @@ class RankGroup:
     def wait(self) -> None:
         """Until all ranks have arrived."""
         if self.count > 1:
-            self.all_reduce(torch.zeros(1, device=device_of_messages(self))).item()
+            self.total(torch.zeros(1, device=device_of_messages(self))).item()
 
 
 ALONE = RankGroup()
 
 
 @dataclass(frozen=True)
-class Grid:
+class Grid(World):
     """Ranks in dimensions. Each of `pipeline` holds some of the blocks. Of those that hold the same ones, `tensor` hold
     parts of the same layers and see the same tokens; those of `data` see others. Some of these, `context`, see parts of
     the same rows; some, `experts`, hold different experts, and `twins` the same. `shards` are those of `data` on one
@@ -118,9 +123,32 @@ class Grid:
     replicas: RankGroup = ALONE
 
     @property
+    def count(self) -> int:
+        return self.all.count
+
+    @property
+    def number(self) -> int:
+        return self.all.rank
+
+    @property
     def readers(self) -> int:
-        """How many read rows of their own."""
         return self.data.count // self.context.count
+
+    @property
+    def reports(self) -> bool:
+        return self.tensor.first and self.context.first and self.pipeline.first
+
+    def gather(self, value: Any) -> list[Any]:
+        return self.all.gather(value)
+
+    def wait(self) -> None:
+        self.all.wait()
+
+    def total(self, value: Tensor) -> Tensor:
+        return self.data.total(value)
+
+    def total_read(self, counts: Tensor) -> Tensor:
+        return self.data.total(counts if self.context.first else torch.zeros_like(counts))
 
 
 def grid_of(

@@ -20,15 +20,14 @@ so their weights stay equal bit for bit.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from gristmill.trainer.parallel.ranks import Grid, RankGroup
-
-ReplicaGradients = Literal["float32", "bf16", "int8"]
+from gristmill.trainer.run.settings import ReplicaGradients
 
 BLOCK = 256  # numbers that share a scale
 

@@ -13,10 +13,8 @@ hook can send less.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from types import MethodType
 from typing import Any, cast
 
 import torch
@@ -31,50 +29,11 @@ from torch.distributed.fsdp import (
 )
 from torch.distributed.tensor import DTensor, Shard
 
-from gristmill.trainer.model.model import Decoder, SparseBlock
+from gristmill.trainer.model.model import Decoder
 from gristmill.trainer.parallel.parts import Cut
 from gristmill.trainer.parallel.ranks import RankGroup
 from gristmill.trainer.parallel.replicas import ReplicaSum
-from gristmill.trainer.step.masters import Slot, scale_gradients
-from gristmill.trainer.step.optim import step_if_finite
-from gristmill.trainer.step.recompute import Recompute, with_recompute
-
-COMPILED_MOST = 64  # versions of a block's code; torch's own limit is 8
-
-
-def prepare_blocks(model: Decoder, recompute: Recompute, compiled: bool) -> Decoder:
-    """Applies to each block, in this order: recompute, then compile, then (by `shard_fully`) sharding.
-
-    Compiled code must contain the recomputation, to plan it with the rest; the hooks that gather weights must stay
-    outside of it. Only the blocks' forward functions change: no weight gets another name, and preparing twice equals
-    preparing once.
-    """
-    if compiled:
-        # Past the limit blocks silently run uncompiled; each kind of block, and each size that varies, counts as one.
-        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, COMPILED_MOST)
-    for block in model.blocks:
-        vars(block).pop("forward", None)
-        # Sizes of messages between ranks are the host's to know: such a block is not compiled.
-        compiles = compiled and not (isinstance(block, SparseBlock) and block.experts.count > 1)
-        if compiles or recompute != "none":
-            block.forward = BlockForward(block, recompute, compiles)
-    return model
-
-
-class BlockForward:
-    """A block's forward function. A copy of the model gets one of its own, which uses the copy's weights."""
-
-    def __init__(self, block: nn.Module, recompute: Recompute, compiled: bool) -> None:
-        self._made_of = (block, recompute, compiled)
-        forward = with_recompute(MethodType(type(block).forward, block), recompute, compiled)
-        self._forward = torch.compile(forward) if compiled else forward
-
-    def __call__(self, *inputs: Any) -> Any:
-        return self._forward(*inputs)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> BlockForward:
-        block, recompute, compiled = self._made_of
-        return BlockForward(copy.deepcopy(block, memo), recompute, compiled)
+from gristmill.trainer.step.optim import Slot, scale_gradients, step_if_finite
 
 
 def shard_fully(
@@ -118,17 +77,16 @@ def _dimension(ranks: int, parameter: nn.Parameter) -> Shard:
     return Shard(1 if inside else 0)
 
 
-def slots_of(model: Decoder) -> list[Slot]:
-    """Each rank's slice of each parameter, as a plain tensor over the same memory."""
-    slots = []
+def slots_of(model: Decoder) -> tuple[list[Slot], dict[str, Cut]]:
+    """Each rank's slice of each parameter, as a plain tensor over the same memory, and which part that is."""
+    slots, cuts = [], {}
     for name, parameter in model.named_parameters():
         if not isinstance(parameter, DTensor):
             raise TypeError(f"{name} is not cut over ranks")
         local = parameter.to_local().detach().requires_grad_()
-        slots.append(
-            Slot(name, parameter, local, Cut(tuple(parameter.shape), _dim_of(parameter), _slice_of(parameter)))
-        )
-    return slots
+        slots.append(Slot(name, parameter, local))
+        cuts[name] = Cut(tuple(parameter.shape), _dim_of(parameter), _slice_of(parameter))
+    return slots, cuts
 
 
 def _slice_of(parameter: DTensor) -> tuple[tuple[int, int], ...]:
@@ -186,7 +144,7 @@ def sum_between_replicas(model: Decoder, between: ReplicaSum) -> list[BetweenRep
 
 
 class ShardedGradients:
-    """Gradients that FSDP2 has sharded (see `gristmill.trainer.parallel.zero.Gradients`)."""
+    """Gradients that FSDP2 has sharded (see `gristmill.trainer.step.gradients.Gradients`)."""
 
     def __init__(self, slots: list[Slot], hooks: Sequence[BetweenReplicas] = (), replicas: int = 1) -> None:
         self._slots, self._hooks, self._replicas = slots, hooks, replicas
@@ -205,8 +163,12 @@ class ShardedGradients:
             )
         return gradients
 
-    def shared(self) -> Iterator[tuple[Tensor, int]]:
-        yield from ((gradient, self._replicas) for gradient in self.local().values() if gradient.numel())
+    def flat(self) -> Iterator[Tensor]:
+        yield from (gradient for gradient in self.local().values() if gradient.numel())
+
+    def copies(self) -> Iterable[int]:
+        """How many ranks hold each tensor of `flat`."""
+        return [self._replicas for _ in self.flat()]
 
     def clear(self) -> None:
         for slot in self._slots:
@@ -214,12 +176,12 @@ class ShardedGradients:
         for hook in self._hooks:
             hook.added = None
 
-    def broadcast_weights(self) -> None:
+    def send_weights(self) -> None:
         """Slices are all there is."""
 
 
 class ShardedMasters:
-    """The optimiser steps on the shards themselves (see `gristmill.trainer.step.masters.MasterStore`), on the GPU, or
+    """The optimiser steps on the shards themselves (see `gristmill.trainer.step.optim.MasterStore`), on the GPU, or
     on the host where FSDP2 keeps them there."""
 
     def __init__(self, slots: list[Slot]) -> None:

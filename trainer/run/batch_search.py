@@ -3,10 +3,9 @@ as fast.
 
 Candidates are tried from the smallest, doubling until one does not fit, then halving the gap. Within 1 % of the best
 speed the smallest is taken: the memory that it leaves is worth more. The try itself is a parameter, so the search is
-the same over a GPU and over a simulated memory. On a GPU a try is real updates at rate 0 on real rows; their effect
-on the optimiser is undone from a checkpoint that is made before. Several ranks do not try, because a rank that runs
-out of memory leaves the others waiting: they take what `gristmill.trainer.parallel.memory` predicts to fit with room to
-spare.
+the same over a GPU and over a simulated memory. On a GPU a try is real updates at rate 0 on real rows; their effect on
+the optimizer is undone from a checkpoint that is made before. Several processes do not try, because one that runs out
+of memory leaves the others waiting: they take what is predicted to fit with room to spare (`predicted_step`).
 """
 
 from __future__ import annotations
@@ -77,8 +76,7 @@ def search(candidates: Sequence[int], attempt: Try) -> int:
 
 
 def predicted_step(predict: Callable[[int], int], rows: int, room: int, most: int) -> int:
-    """The largest divisor of `rows`, at most `most`, whose predicted bytes leave a share of `room` free. The same on
-    every rank."""
+    """The largest divisor of `rows`, at most `most`, whose predicted bytes leave a share of `room` free."""
     fits = [d for d in divisors(rows) if d <= most and predict(d) <= (1 - SPARE) * room]
     if not fits:
         raise TooLarge(
@@ -107,8 +105,8 @@ def reserved_memory(device: torch.device, margin: float) -> Iterator[None]:
 
 
 def largest_step(stepper: Stepper, loader: Loader, rows: int, scratch: Path, device: torch.device) -> int:
-    """A divisor of `rows` of an update, for a stepper of one rank on a GPU; leaves the stepper as it was. `scratch`:
-    a folder that is made and removed."""
+    """A divisor of `rows` of an update, for a stepper on one GPU; leaves the stepper as it was. `scratch`: a folder
+    that is made and removed."""
     stepper.save(scratch, 0, {}, 1)
     try:
         with reserved_memory(device, MARGIN):

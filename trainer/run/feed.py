@@ -33,7 +33,7 @@ PATIENCE = 0.1  # seconds between looks at whether to stop
 
 @dataclass(frozen=True)
 class BatchFacts:
-    """What one update reads, of this rank's share: `place` is where its batch begins, `counted` the number of its
+    """What one update reads, of this process's share: `place` is where its batch begins, `counted` the number of its
     targets, `lengths` those of its pieces."""
 
     place: int
@@ -42,16 +42,12 @@ class BatchFacts:
     lengths: Array
     state: dict[str, Any]
 
-    def counts(self, first: bool) -> list[int]:
-        """Targets and tokens; of ranks that share rows the first counts them."""
-        return [self.counted, self.tokens] if first else [0, 0]
-
 
 Part = Callable[[PackedTokens], PackedTokens]
 
 
 class Step(NamedTuple):
-    """A part of an update's rows, on the device."""
+    """Some of an update's rows, on the device."""
 
     packed: PackedTokens
     read: BatchFacts
@@ -65,7 +61,7 @@ class _Ready(NamedTuple):
 
 class Feed:
     """The steps of one update after another, from the position of `loader` (which does not move); batches at the
-    places `left_out` are skipped. `part`: what this rank has of a line of rows that several share.
+    places `left_out` are skipped. `part`: what is computed here of a line of rows (None: all).
 
     A context: leaving it ends the thread. The thread's errors are raised by `update`.
     """

@@ -1,10 +1,12 @@
 """Trains a decoder on token shards: update after update, from the folder's last checkpoint, to a model on disk.
 
-An update reads `rows_per_update` rows of all ranks, some at a time. Losses are divided by the number of targets of
-the whole update, so any split gives the same update. The loop synchronises with the device only every so many
-updates (`TrainingRun._fetch_pending`): it fetches what was computed since in one piece, writes metrics, and acts on
-it. What a run does next depends on its settings, its data and its checkpoint alone, so a killed run resumes bit for
-bit.
+An update reads `rows_per_update` rows, some at a time. Losses are divided by the number of targets of the whole
+update, so any split gives the same update. The loop synchronises with the device only every so many updates
+(`TrainingRun._fetch_pending`): it fetches what was computed since in one piece, writes metrics, and acts on it. What a
+run does next depends on its settings, its data and its checkpoint alone, so a killed run resumes bit for bit.
+
+Written for one device. `OneDevice` has what several answer otherwise; the loop calls it, and the stepper that it makes,
+without knowing which it is.
 """
 
 from __future__ import annotations
@@ -20,14 +22,9 @@ from torch import Tensor
 
 from gristmill.shards.loader import Loader
 from gristmill.trainer.model.model import Decoder
-from gristmill.trainer.model.quack import has_fused_linears
-from gristmill.trainer.parallel.costs import rank_memory
-from gristmill.trainer.parallel.expert_parallel import BALANCE
-from gristmill.trainer.parallel.pipeline_plan import SPLIT
-from gristmill.trainer.parallel.ranks import ALONE, RankGroup
 from gristmill.trainer.run import progress, reporting
 from gristmill.trainer.run.averaging import average_last
-from gristmill.trainer.run.batch_search import TooLarge, largest_step, predicted_step, step_rows_on_cpu
+from gristmill.trainer.run.batch_search import TooLarge, largest_step, step_rows_on_cpu
 from gristmill.trainer.run.feed import DEPTH, BatchFacts, Feed
 from gristmill.trainer.run.guard import UnsoundRun, Watch, sound
 from gristmill.trainer.run.progress import BadRun, Progress
@@ -36,8 +33,10 @@ from gristmill.trainer.run.settings import Training
 from gristmill.trainer.run.stopping import StopAsked, Stopped, reproducible, stop_asked
 from gristmill.trainer.run.unlocking import BucketsOpened, Unlocked, log_from_facts
 from gristmill.trainer.step import checkpoint
+from gristmill.trainer.step.balance import BALANCE
 from gristmill.trainer.step.checkpoint import CheckpointError, Due
 from gristmill.trainer.step.stepper import Stepper, stepper_of
+from gristmill.trainer.step.world import ONE, World
 
 Evaluate = Callable[[Decoder, int], dict[str, float]]
 
@@ -55,8 +54,9 @@ OVERFLOWS = 40  # in a row: by then fp16's loss scale has nowhere left to fall
 
 @dataclass(frozen=True)
 class Outcome:
-    """`tokens` without padding, `counted` those with a target, `loss` that of the last accepted update. All ranks and
-    sessions together, but for `tokens_per_second` and `peak_memory` (of this rank), which are the last session's."""
+    """`tokens` without padding, `counted` those with a target, `loss` that of the last accepted update. All processes
+    and sessions together, but for `tokens_per_second` and `peak_memory` (of this process), which are the last
+    session's."""
 
     updates: int
     tokens: int
@@ -71,7 +71,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """`ask` is called by all ranks, with the model as it stands and the number of updates made, after every `every`
+    """`ask` is called by every process, with the model as it stands and the number of updates made, after every `every`
     updates and at the end (None: at the end alone). With `average`, FOLDER/model is another: the mean of several.
     `target`: what `patience` follows."""
 
@@ -83,6 +83,42 @@ class Evaluation:
         progress.check_every(self.every)
 
 
+class OneDevice:
+    """What a run asks that has another answer on several devices."""
+
+    world: World = ONE
+
+    def stepper(self, model: Decoder, training: Training, device: torch.device) -> Stepper:
+        """The model is taken over."""
+        if training.linears == "fp8":
+            from gristmill.trainer.model.fp8 import use_fp8
+
+            use_fp8(model)
+        return self.build(model, training, device)
+
+    def build(self, model: Decoder, training: Training, device: torch.device) -> Stepper:
+        return stepper_of(
+            model,
+            training.optimizer,
+            training.precision,
+            balance=training.balance or BALANCE,
+            offload=training.offload,
+            recompute=training.recompute,
+            compile=device.type == "cuda" if training.compile is None else training.compile,
+            device=device,
+        )
+
+    def step_rows(self, stepper: Stepper, loader: Loader, training: Training, scratch: Path) -> int:
+        """Rows of a step where none are configured."""
+        rows = training.rows_per_update
+        if stepper.device.type != "cuda":
+            return step_rows_on_cpu(rows, loader.shards.meta.row_length, rows)
+        return largest_step(stepper, loader, rows, scratch, stepper.device)
+
+
+ONE_DEVICE = OneDevice()
+
+
 def train(
     model: Decoder,
     loader: Loader,
@@ -90,7 +126,7 @@ def train(
     folder: Path,
     *,
     device: torch.device,
-    ranks: RankGroup = ALONE,
+    on: OneDevice = ONE_DEVICE,
     evaluate: Evaluate | None = None,
     evaluate_every: int | None = None,
     evaluate_target: Target | None = None,
@@ -102,27 +138,27 @@ def train(
     """Resumes from the newest checkpoint of `folder` if that is of the same run; if not, refuses the folder and
     lists the differences.
 
-    Every rank calls this; `model` is taken over. FOLDER/model is written at the end if `save_model`, with
-    `tokenizer`; `told` gets its lines of metrics. `initial_weights` is a hash of the weights that the run starts from;
-    None: random ones. When this returns, `loader` is behind the last row trained on.
-    SIGTERM and SIGINT leave a checkpoint and raise `Stopped`.
+    Every process calls this; `model` is taken over. `on`: what the run is spread over. FOLDER/model is written at the
+    end if `save_model`, with `tokenizer`; `told` gets its lines of metrics. `initial_weights` is a hash of the weights
+    that the run starts from; None: random ones. When this returns, `loader` is behind the last row trained on. SIGTERM
+    and SIGINT leave a checkpoint and raise `Stopped`.
     """
-    folder = Path(folder)
-    progress.check(model.shape, loader, training, ranks)
+    folder, world = Path(folder), on.world
+    progress.check(model.shape, loader, training, world)
     evaluation = None if evaluate is None else Evaluation(evaluate, evaluate_every, evaluate_target)
     if training.patience is not None and (evaluation is None or evaluation.target is None):
         raise BadRun(f"patience {training.patience} follows the target of an evaluation, and there is none")
-    if problem := ranks.gather(
-        progress.unwritable(model.shape, folder, tokenizer) if save_model and ranks.first else None
+    if problem := world.gather(
+        progress.unwritable(model.shape, folder, tokenizer) if save_model and world.first else None
     )[0]:
         raise BadRun(problem)
     identity = progress.identity_of(model.shape, loader, training, initial_weights)
-    if problem := ranks.gather(progress.claim(folder, identity) if ranks.first else None)[0]:
+    if problem := world.gather(progress.claim(folder, identity) if world.first else None)[0]:
         raise progress.OtherRun(problem)
     with reproducible(training.deterministic), stop_asked() as asked:
         torch.manual_seed(training.seed)
-        stepper = stepper_for(model, training, device, ranks)
-        run = TrainingRun(stepper, loader, training, folder, asked, evaluation, told)
+        stepper = on.stepper(model, training, device)
+        run = TrainingRun(stepper, on, loader, training, folder, asked, evaluation, told)
         with run.reporter:
             run.begin()
             run.train()
@@ -131,39 +167,13 @@ def train(
             return run.outcome()
 
 
-def stepper_for(model: Decoder, training: Training, device: torch.device, ranks: RankGroup) -> Stepper:
-    if training.linears == "fp8":
-        from gristmill.trainer.model.fp8 import use_fp8
-
-        use_fp8(model)
-    schedule = training.schedule_for(model.shape, ranks.count)
-    return stepper_of(
-        model,
-        training.optimizer,
-        training.precision,
-        training.zero,
-        ranks,
-        tensor=training.tensor,
-        context=training.context,
-        replicas=training.replicas,
-        replica_gradients=training.replica_gradients,
-        pipeline=training.pipeline,
-        schedule=schedule,
-        experts=training.experts,
-        balance=training.balance or BALANCE,
-        offload=training.offload,
-        recompute=training.recompute,
-        compile=device.type == "cuda" and schedule not in SPLIT if training.compile is None else training.compile,
-        device=device,
-    )
-
-
 class TrainingRun:
     """The fixed parts of a run, and its progress."""
 
     def __init__(
         self,
         stepper: Stepper,
+        on: OneDevice,
         loader: Loader,
         training: Training,
         folder: Path,
@@ -171,13 +181,13 @@ class TrainingRun:
         evaluation: Evaluation | None,
         told: reporting.Told | None,
     ) -> None:
-        self.stepper, self.loader, self.training = stepper, loader, training
+        self.stepper, self.on, self.loader, self.training = stepper, on, loader, training
         self.asked, self.evaluation = asked, evaluation
         self.folder, self.checkpoints = folder, folder / progress.CHECKPOINTS
-        self.device, self.ranks = stepper.device, stepper.ranks
+        self.device, self.world = stepper.device, stepper.world
         self.progress = Progress(loader=loader.state_dict(), log=progress.log_of(loader, training))
         self.watch = Watch(training.guard, self.device)
-        self.reporter = Reporter(folder, training, stepper.model.shape, self.device, self.ranks, told)
+        self.reporter = Reporter(folder, training, stepper.model.shape, self.device, self.world, told)
         self.pending: list[tuple[int, BatchFacts, float, Tensor]] = []
 
     def begin(self) -> None:
@@ -212,21 +222,11 @@ class TrainingRun:
 
     def _rows_per_step(self) -> int:
         """The configured number, or the one settled when the run began, or one found now."""
-        if rows_per_step := self.training.rows_per_step or self.progress.rows_per_step:
-            return rows_per_step
-        rows, most = self.training.rank_rows(self.ranks.readers), self.training.most_step_rows(self.ranks.readers)
-        if self.device.type != "cuda":
-            return step_rows_on_cpu(rows, self.loader.shards.meta.row_length, most)
-        if self.ranks.all.count > 1:
-            room = min(self.ranks.all.gather(torch.cuda.get_device_properties(self.device).total_memory))
-            return predicted_step(self._predicted, rows, room, most)
-        return largest_step(self.stepper, self.loader, rows, self.folder / ".search", self.device)
-
-    def _predicted(self, some: int) -> int:
-        """Bytes of a rank whose steps have `some` of its rows."""
-        shape, length = self.stepper.model.shape, self.loader.shards.meta.row_length
-        fused = has_fused_linears(self.device)
-        return rank_memory(shape, self.training, self.ranks.all.count, length, some, fused).peak
+        return (
+            self.training.rows_per_step
+            or self.progress.rows_per_step
+            or self.on.step_rows(self.stepper, self.loader, self.training, self.folder / ".search")
+        )
 
     def train(self) -> None:
         """Starts a new feed whenever the rows on their way are not those to read next: after a return to a
@@ -236,8 +236,8 @@ class TrainingRun:
             rows_per_step, left_out = self.progress.rows_per_step, frozenset(self.progress.left_out)
             if rows_per_step is None:
                 raise RuntimeError("rows_per_step is not settled")
-            steps = self.training.rank_rows(self.ranks.readers) // rows_per_step
-            depth = DEPTH if self.stepper.plan is None else max(DEPTH, steps)  # it takes an update at once
+            steps = self.training.rows_per_update // self.world.readers // rows_per_step
+            depth = max(DEPTH, steps) if self.stepper.passes_at_once else DEPTH
             with Feed(self.loader, rows_per_step, self.device, left_out, depth, self.stepper.part_of) as feed:
                 stale = False
                 while not stale and not self._ended():
@@ -266,7 +266,7 @@ class TrainingRun:
 
     def _make_update(self, feed: Feed) -> None:
         """Sends one update to the device; its numbers are fetched later."""
-        update, ranks = self.progress.update, self.ranks.data
+        update = self.progress.update
         share = self.training.schedule.share(update, self.training.updates)
         limits = self.watch.limits()
         steps = feed.update()
@@ -277,7 +277,7 @@ class TrainingRun:
                 f"({len(self.progress.left_out):,} batches were left out); give the loader more epochs"
             )
         read = first.read
-        counts = ranks.all_reduce(_to_device(read.counts(self.ranks.context.first), self.device))
+        counts = self.world.total_read(_to_device([read.counted, read.tokens], self.device))
         whole = counts[0].clamp(min=1)
         mean = self.stepper.accumulate(((step.packed, step.last) for step in chain([first], steps)), whole) / whole
         good = sound(mean, limits[0])
@@ -300,12 +300,12 @@ class TrainingRun:
         evaluates = evaluation is not None and (
             ends or (evaluation.every is not None and updates % evaluation.every == 0)
         )
-        stop_asked_here = self.asked.name is not None and self.ranks.all.count == 1
+        stop_asked_here = self.asked.name is not None and self.world.count == 1
         if not (reports or saves or opens or evaluates or stop_asked_here):
             return False
         if self._fetch_pending():
             return True
-        signals = [name for name in self.ranks.all.gather(self.asked.name) if name]
+        signals = [name for name in self.world.gather(self.asked.name) if name]
         opened = opens and self._open_bucket()
         if reports:
             self.reporter.report(self.progress, self.stepper.balance.facts())
@@ -381,9 +381,9 @@ class TrainingRun:
         self._restore(self.training.checkpoint_due)
         restored = self.progress
         # A checkpoint above it, of a stop, would be resumed by the next session, which would go back again.
-        if self.ranks.all.first:
+        if self.world.first:
             checkpoint.remove_after(self.checkpoints, restored.update)
-        self.ranks.all.wait()
+        self.world.wait()
         restored.left_out = sorted({*restored.left_out, *now.left_out, *around})
         restored.returns, restored.refused = now.returns + 1, now.refused
         restored.seconds, restored.joules = now.seconds, now.joules
@@ -425,7 +425,7 @@ class TrainingRun:
         self.reporter.report_evaluation(self.progress.update, values)
         if self.training.patience is not None and evaluation.target is not None:
             now = self.progress
-            [value, *_] = self.ranks.all.gather(float(values[evaluation.target.name]))  # one for all ranks
+            [value, *_] = self.world.gather(float(values[evaluation.target.name]))  # one for all
             worth = -value if evaluation.target.higher else value
             better = now.best is None or worth < now.best
             now.best, now.not_better = (worth, 0) if better else (now.best, now.not_better + 1)
@@ -444,7 +444,7 @@ class TrainingRun:
         from gristmill.trainer.model.llama import save_llama
 
         weights = self.stepper.weights()
-        if self.ranks.all.first:
+        if self.world.first:
             if self.training.average > 1:
                 weights = average_last(self.checkpoints, self.training.average, due=self.training.checkpoint_due)
             save_llama(weights, self.stepper.model.shape, self.folder / progress.MODEL, tokenizer)

@@ -19,9 +19,9 @@ from gristmill.kernels.common.files import write_whole
 from gristmill.shards.format import BadShards, ShardMeta
 from gristmill.shards.loader import Loader
 from gristmill.trainer.model.shapes import DecoderShape
-from gristmill.trainer.parallel.ranks import RankGroup
 from gristmill.trainer.run.settings import Training, differences, layout_faults
 from gristmill.trainer.run.unlocking import Unlocked
+from gristmill.trainer.step.world import World
 
 RUN, METRICS, CHECKPOINTS, MODEL = "run.json", "metrics.jsonl", "checkpoints", "model"
 
@@ -79,15 +79,15 @@ def identity_of(
     return {"training": training.identity(), "model": json.loads(json.dumps(shape.facts())), "data": where, **begins}
 
 
-def check(shape: DecoderShape, loader: Loader, training: Training, every_rank: RankGroup) -> None:
+def check(shape: DecoderShape, loader: Loader, training: Training, world: World) -> None:
     """Before the first step. Ranks that share layers see the same rows."""
     of_a_row = training.ranks_of_a_row
-    if every_rank.count % of_a_row:
+    if world.count % of_a_row:
         raise BadRun(
-            f"tensor {training.tensor}, context {training.context}, pipeline {training.pipeline}: {every_rank.count} "
+            f"tensor {training.tensor}, context {training.context}, pipeline {training.pipeline}: {world.count} "
             f"ranks cannot be cut into groups of {of_a_row} that read the same rows"
         )
-    rank, ranks = training.reader(every_rank.rank, every_rank.count)
+    reader, readers = training.reader(world.number, world.count)
     meta, where = loader.shards.meta, loader.shards.folder
     check_model(shape, meta, where)
     if loader.batch_rows != training.rows_per_update:
@@ -95,12 +95,12 @@ def check(shape: DecoderShape, loader: Loader, training: Training, every_rank: R
             f"the loader's batches have {loader.batch_rows:,} rows, rows_per_update is {training.rows_per_update:,}; "
             "make them equal"
         )
-    if (loader.rank, loader.world) != (rank, ranks):
+    if (loader.rank, loader.world) != (reader, readers):
         raise BadRun(
-            f"the loader is that of rank {loader.rank} of {loader.world}, this process sees the rows of rank {rank} of "
-            f"{ranks}"
+            f"the loader is that of rank {loader.rank} of {loader.world}, this process sees the rows of rank {reader} "
+            f"of {readers}"
         )
-    if fault := next(layout_faults(training, shape, every_rank.count, meta.row_length), None):
+    if fault := next(layout_faults(training, shape, world.count, meta.row_length), None):
         raise BadRun(": ".join(fault))
 
 

@@ -1,4 +1,4 @@
-"""Metrics and clock of a run: the first rank writes lines (`gristmill.trainer.run.metrics`) over what all ranks did.
+"""Metrics and clock of a run: the first process writes lines (`gristmill.trainer.run.metrics`) over what all did.
 
 A line's loss is the mean over the accepted updates since the line before; what still waits for its line is part of a
 run's progress, so a killed run writes the same lines as one that was not. Times and joules are those of all
@@ -22,16 +22,16 @@ import torch
 from gristmill.kernels.common.energy import Energy, machine_name, meter_for
 from gristmill.trainer.model.flops import Flops, flops_of, peak_of
 from gristmill.trainer.model.shapes import DecoderShape
-from gristmill.trainer.parallel.ranks import Grid
 from gristmill.trainer.run.feed import BatchFacts
 from gristmill.trainer.run.metrics import MemoryUse, Metrics, Work, line_of, memory_in_use
 from gristmill.trainer.run.progress import METRICS, Progress
 from gristmill.trainer.run.settings import Training
 from gristmill.trainer.run.unlocking import BucketsOpened
+from gristmill.trainer.step.world import World
 
 BOARD = "tensorboard"
 Told = Callable[[Mapping[str, Any]], None]
-# Of a rank: its machine, joules of its device and of all processors there.
+# Of a process: its machine, joules of its device and of all processors there.
 Reading = tuple[str, float | None, float | None]
 
 
@@ -71,16 +71,16 @@ class Reporter:
         training: Training,
         shape: DecoderShape,
         device: torch.device,
-        ranks: Grid,
+        world: World,
         told: Told | None = None,
     ) -> None:
         self._told = told
-        self._folder, self._training, self._shape, self._device, self._ranks = folder, training, shape, device, ranks
+        self._folder, self._training, self._shape, self._device, self._world = folder, training, shape, device, world
         self._metrics: Metrics | None = None
         self._meter, self._machine = meter_for(device), machine_name()
         kind = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
         peak = peak_of(kind)
-        self._peak = None if peak is None else peak * ranks.all.count
+        self._peak = None if peak is None else peak * world.count
         self._lengths: list[np.ndarray[Any, np.dtype[np.int64]]] = []
         self._tokens = 0
         self._last: UpdateResult | None = None
@@ -103,7 +103,7 @@ class Reporter:
         """At the start, and again after a return to a checkpoint: lines of later updates are dropped."""
         self._close()
         self._began = self._began or (now.tokens, now.seconds)
-        if self._ranks.all.first:
+        if self._world.first:
             board = self._folder / BOARD if self._training.tensorboard else None
             self._metrics = Metrics(self._folder / METRICS, now.update, board)
         self._restart()
@@ -119,18 +119,18 @@ class Reporter:
             return
         seconds = time.perf_counter() - self._line_at - self._paused
         energy = self._meter.read()
-        by_rank = self._ranks.all.gather(self._of_this_rank(energy - self._line_energy))
-        flops = sum((Flops(*facts["flops"]) for facts in by_rank), Flops(0, 0, 0, 0))
+        by_process = self._world.gather(self._of_this_process(energy - self._line_energy))
+        flops = sum((Flops(*facts["flops"]) for facts in by_process), Flops(0, 0, 0, 0))
         work = Work(
             self._tokens,
             flops,
             seconds,
             Energy(
-                self._of_devices(facts["energy"] for facts in by_rank),
-                _of_machines(facts["energy"] for facts in by_rank),
+                self._of_devices(facts["energy"] for facts in by_process),
+                _of_machines(facts["energy"] for facts in by_process),
             ),
         )
-        memory = MemoryUse(max(facts["memory"] for facts in by_rank), max(facts["peak"] for facts in by_rank))
+        memory = MemoryUse(max(facts["memory"] for facts in by_process), max(facts["peak"] for facts in by_process))
         losses = now.line_losses
         line = line_of(
             now.update,
@@ -166,7 +166,7 @@ class Reporter:
     def clock(self, now: Progress) -> None:
         """Adds the time and the joules since the last call."""
         now_seconds, energy = time.perf_counter(), self._meter.read()
-        used = self._of_devices(self._ranks.all.gather(self._reading(energy - self._energy_at)))
+        used = self._of_devices(self._world.gather(self._reading(energy - self._energy_at)))
         joules_before = 0.0 if now.seconds == 0 else now.joules  # of a part of the run alone nothing can be said
         now.joules = None if used is None or joules_before is None else joules_before + used
         now.seconds += now_seconds - self._clock_at
@@ -192,7 +192,7 @@ class Reporter:
         return tokens / seconds if seconds > 0 else 0.0
 
     def warn(self, text: str) -> None:
-        if self._ranks.all.first:
+        if self._world.first:
             warnings.warn(text, stacklevel=2)
 
     def _reading(self, used: Energy) -> Reading:
@@ -201,11 +201,8 @@ class Reporter:
     def _of_devices(self, readings: Iterable[Reading]) -> float | None:
         return _sum(device for _, device, _ in readings) if self._device.type == "cuda" else _of_machines(readings)
 
-    def _of_this_rank(self, energy: Energy) -> dict[str, Any]:
-        """Of ranks that read the same rows only the first counts the work."""
-        grid = self._ranks
-        counts = bool(self._lengths) and grid.tensor.first and grid.context.first and grid.pipeline.first
-        lengths = np.concatenate(self._lengths) if counts else np.zeros(0, np.int64)
+    def _of_this_process(self, energy: Energy) -> dict[str, Any]:
+        lengths = np.concatenate(self._lengths) if self._lengths and self._world.reports else np.zeros(0, np.int64)
         flops = flops_of(self._shape, lengths)
         memory = memory_in_use(self._device)
         return {
@@ -242,7 +239,7 @@ def opened_event(bucket: int, more: BucketsOpened) -> dict[str, Any]:
 
 
 def _of_machines(readings: Iterable[Reading]) -> float | None:
-    """Ranks of one machine have the same processors."""
+    """Processes of one machine have the same processors."""
     return _sum({machine: processors for machine, _, processors in readings}.values())
 
 

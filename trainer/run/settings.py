@@ -10,19 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import gcd
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from gristmill.trainer.checked import CHECKED, Count, Number, from_json, to_json
 from gristmill.trainer.model.shapes import DecoderShape
-from gristmill.trainer.parallel.expert_parallel import Balance
-from gristmill.trainer.parallel.pipeline_plan import SCHEDULES, SPLIT, Schedule, chosen, ranks_of
-from gristmill.trainer.parallel.replicas import ReplicaGradients
 from gristmill.trainer.run.guard import Guard
 from gristmill.trainer.run.schedule import RateSchedule
 from gristmill.trainer.run.unlocking import Unlocking
+from gristmill.trainer.step.balance import Balance
 from gristmill.trainer.step.muon import Muon
 from gristmill.trainer.step.optim import AdamW
 
@@ -30,6 +28,12 @@ Precision = Literal["float32", "bf16", "fp16"]
 Recompute = Literal["none", "selective", "full"]
 Zero = Literal[0, 1, 2, 3]
 Linears = Literal["bf16", "fp8"]
+Schedule = Literal["1f1b", "interleaved", "zb1p", "zbv"]  # of a pipeline
+ReplicaGradients = Literal["float32", "bf16", "int8"]
+
+SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
+TWO_STAGES = ("interleaved", "zbv")  # schedules that give each rank two stages
+SPLIT = ("zb1p", "zbv")  # schedules whose backward passes compute weight gradients later
 Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
 
 OPTIMIZERS: dict[str, type[AdamW] | type[Muon]] = {"adamw": AdamW, "muon": Muon}
@@ -156,14 +160,6 @@ class Training:
         whole = self.linears == "fp8" or self.precision == "fp16" or self.compile is True
         return tuple(name for name in SCHEDULES if not (whole and name in SPLIT))
 
-    def schedule_for(self, shape: DecoderShape, ranks: int) -> Schedule:
-        """That of a pipeline of so many ranks in all."""
-        if self.pipeline_schedule is not None or self.pipeline == 1:
-            return self.pipeline_schedule or "1f1b"
-        readers = max(1, ranks // self.ranks_of_a_row)
-        step = self.rows_per_step or self.most_step_rows(readers)
-        return chosen(shape, self.pipeline, max(1, self.rank_rows(readers) // step), self.schedules_allowed)
-
     def most_step_rows(self, ranks: int) -> int:
         """A pipeline is idle less with many micro-batches."""
         rows = self.rank_rows(ranks)
@@ -283,11 +279,10 @@ def layout_faults(training: Training, shape: DecoderShape, ranks: int, row_lengt
                 "pipeline",
                 f"{P} stages need a block each, and the model has {shape.layers}; {_take('pipeline', gcd(ranks, shape.layers))}",
             )
-        elif training.pipeline_schedule is not None and len(ranks_of(training.pipeline_schedule, P)) > shape.layers:
-            stages = len(ranks_of(training.pipeline_schedule, P))
+        elif training.pipeline_schedule in TWO_STAGES and shape.layers < 2 * P:
             yield (
                 "pipeline_schedule",
-                f"{training.pipeline_schedule!r} has {stages} stages, the model {shape.layers} blocks: take '1f1b' or 'zb1p'",
+                f"{training.pipeline_schedule!r} has {2 * P} stages, the model {shape.layers} blocks: take '1f1b' or 'zb1p'",
             )
     if E > 1:
         if shape.experts is None:

@@ -1,4 +1,4 @@
-"""One update: optimisers, precision, recomputation, ranks, sharding, and checkpoints of their state.
+"""One update of a model: gradients, optimizers, precision, recomputation, and checkpoints of their state.
 
-From outside: `stepper.Stepper`, `parallel`, `checkpoint`.
+From outside: `stepper.Stepper`, `optim`, `checkpoint`. It knows one process (`world`).
 """

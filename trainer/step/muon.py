@@ -24,8 +24,7 @@ from torch.optim.adamw import adamw
 
 from gristmill.trainer.checked import CHECKED, BelowOne, Number
 from gristmill.trainer.model.model import Block, SparseBlock
-from gristmill.trainer.step.optim import AdamW, Clip, loop_arguments, parameter_groups
-from gristmill.trainer.step.precision import Masters
+from gristmill.trainer.step.optim import AdamW, Clip, MasterLookup, loop_arguments, parameter_groups
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 STEPS = 5
@@ -51,7 +50,7 @@ class Muon:
     scale: Scale = "adamw"  # adamw: rates that suit AdamW; spectral: about 0.02
     adamw: AdamW = OF_THE_REST  # for all that is no matrix of a block
 
-    def optimizer(self, model: nn.Module, masters: Masters | None = None) -> MuonOptimizer:
+    def optimizer(self, model: nn.Module, masters: MasterLookup | None = None) -> MuonOptimizer:
         """For the parameters of `model` that learn, or for their float32 masters."""
         learning = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
         matrices = [name for name, parameter in learning.items() if parameter.ndim >= 2 and "blocks" in name.split(".")]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -28,12 +28,6 @@ def autocast_for(device: torch.device, precision: Precision) -> AbstractContextM
 
 def usual_precision(device: torch.device) -> Literal["float32", "bf16"]:
     return "bf16" if device.type == "cuda" else "float32"
-
-
-class Masters(Protocol):
-    """What an optimiser steps on in place of a weight (`gristmill.trainer.step.masters.MasterLookup`)."""
-
-    def of(self, weight: Tensor) -> Tensor: ...
 
 
 @dataclass(frozen=True)

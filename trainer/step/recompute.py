@@ -8,12 +8,17 @@ stay the same bits where the operators' are.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import partial
+from types import MethodType
 from typing import Any, Literal
 
 import torch
+from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+from gristmill.trainer.model.model import Decoder
 
 Recompute = Literal["none", "selective", "full"]
 Forward = Callable[..., Any]
@@ -32,6 +37,7 @@ MATMULS = {
     "expert_mlp",
     "wide_matmul",
 }
+COMPILED_MOST = 64  # versions of a block's code; torch's own limit is 8
 ATTENTION = ("attention_forward", "_attention", "varlen_attn", "flash")
 
 
@@ -63,3 +69,37 @@ def is_costly(operator: Any) -> bool:
         return False
     name = operator._schema.name.partition("::")[2]
     return "backward" not in name and (name in MATMULS or any(word in name for word in ATTENTION))
+
+
+def prepare_blocks(model: Decoder, recompute: Recompute, compiled: bool) -> Decoder:
+    """Applies to each block recomputation, then compilation.
+
+    Compiled code must contain the recomputation, to plan it with the rest; hooks of what comes later must stay outside
+    of it. Only the blocks' forward functions change: no weight gets another name, and preparing twice equals preparing
+    once.
+    """
+    if compiled:
+        # Past the limit blocks silently run uncompiled; each kind of block, and each size that varies, counts as one.
+        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, COMPILED_MOST)
+    for block in model.blocks:
+        vars(block).pop("forward", None)
+        compiles = compiled and bool(block.compiles)
+        if compiles or recompute != "none":
+            block.forward = BlockForward(block, recompute, compiles)
+    return model
+
+
+class BlockForward:
+    """A block's forward function. A copy of the model gets one of its own, which uses the copy's weights."""
+
+    def __init__(self, block: nn.Module, recompute: Recompute, compiled: bool) -> None:
+        self._made_of = (block, recompute, compiled)
+        forward = with_recompute(MethodType(type(block).forward, block), recompute, compiled)
+        self._forward = torch.compile(forward) if compiled else forward
+
+    def __call__(self, *inputs: Any) -> Any:
+        return self._forward(*inputs)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> BlockForward:
+        block, recompute, compiled = self._made_of
+        return BlockForward(copy.deepcopy(block, memo), recompute, compiled)

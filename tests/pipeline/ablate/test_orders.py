@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from gristmill.pipeline.ablate.plan import load
 from gristmill.pipeline.ablate.run import run
 from gristmill.pipeline.ablate.show import AblationUi
+from gristmill.pipeline.ablate.work import items_of
 from gristmill.pipeline.ablate.workers import Crew
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.train.feeding import order_problem, rows_and_order
@@ -83,7 +85,6 @@ def test_a_planted_effect_of_the_order_is_found(folder: Path) -> None:
     assert record["status"] == "done" and record["arms"][0]["mix"] == {"web": 1.0}
     jobs = {(job["arm"], job["seed"]): job for job in record["jobs"]}
     assert all(jobs["control", seed]["tokens"] == jobs["late", seed]["tokens"] for seed in (0, 1, 2))
-    print([(d["by_seed"], d["seeds_error"], d["items_error"]) for d in record["arms"][0]["differences"]])
     verdict = record["arms"][0]["verdict"]
     assert verdict is not None and verdict["word"] == "adopt", verdict
     assert record["arms"][0]["differences"][0]["difference"] < -0.1
@@ -117,3 +118,104 @@ def test_what_is_wrong_with_an_order_is_one_line(folder: Path, change: tuple[str
     with pytest.raises(RecipeError) as error:
         load(path)
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+RANKS = """
+name: ranks
+sets: {web: web, loud: loud}
+control: web
+arms: {loud: loud}
+protocol: from_scratch
+shape: {hidden: 16, layers: 2, heads: 2, kv_heads: 2, mlp: 32, tied: true}
+tokens: 3072
+seeds: 2
+training: {rate: 0.01, rows_per_update: 8, rows_per_step: 4, checkpoints: 1}
+evaluate: {texts: {other: {files: other.parquet}}, target: other, points: 1}
+"""
+
+
+def test_runs_on_two_ranks_give_the_losses_of_one(folder: Path) -> None:
+    make_set(folder / "loud", tales(60, 5))
+    losses = []
+    for name, asked in (("one", ""), ("two", ", zero: 1, tensor: 1"), ("cut", ", tensor: 2")):
+        ranks = "" if name == "one" else "ranks: 2\n"
+        (folder / f"{name}.yaml").write_text(RANKS.replace("checkpoints: 1", f"checkpoints: 1{asked}") + ranks)
+        with (folder / "said.txt").open("a") as said:
+            out = folder / name
+            record = run(load(folder / f"{name}.yaml"), out, Crew(0, 2), AblationUi(out, said))
+        assert record["status"] == "done", [job["error"] for job in record["jobs"]]
+        losses.append([job["loss"] for job in record["jobs"]])
+        metrics = out / "jobs" / "loud" / "seed-1" / "metrics.jsonl"
+        assert sum("evaluation.target_bits_per_byte" in line for line in metrics.read_text().splitlines()) == 1
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4) and losses[2] == pytest.approx(losses[0], rel=1e-4)
+
+
+def test_a_run_ends_when_its_target_no_longer_improves(folder: Path) -> None:
+    text = RANKS.replace("rate: 0.01", "rate: 1.0e-30, patience: 2").replace(
+        "target: other, points: 1", "target: other, every: 1"
+    )
+    (folder / "patience.yaml").write_text(text.replace("sets: {web: web, loud: loud}", "sets: {web: web, loud: web2}"))
+    make_set(folder / "web2", tales(60, 6))
+    with (folder / "said.txt").open("a") as said:
+        out = folder / "patience"
+        record = run(load(folder / "patience.yaml"), out, Crew(0, 1), AblationUi(out, said))
+    updates = [job["updates"] for job in record["jobs"]]
+    assert record["status"] == "done" and updates == [3, 3, 3, 3]  # weights that do not move
+
+
+def test_a_hopeless_arm_is_given_up(folder: Path) -> None:
+    """Work that trains nothing: one arm is far worse, another one as good."""
+    text = RANKS.replace("seeds: 2", "seeds: 6\nhopeless: 2").replace(
+        "arms: {loud: loud}", "arms: {loud: loud, same: web3}"
+    )
+    (folder / "hopeless.yaml").write_text(text.replace("loud: loud}\ncontrol", "loud: loud, web3: web3}\ncontrol"))
+    for name, seed in (("loud", 5), ("web3", 7)):
+        make_set(folder / name, tales(60, seed))
+    done: list[tuple[str, int]] = []
+
+    def work(job: Any) -> Any:
+        done.append((job["arm"], job["seed"]))
+        rate = 2.0 + (1.0 if job["arm"] == "loud" else 0.0) + 0.01 * ((job["seed"] * 7 + len(job["arm"])) % 5)
+        items = items_of("other", ["other"] * 40, [str(i) for i in range(40)], [rate * 50] * 40, [50] * 40)
+        Path(job["folder"]).mkdir(parents=True, exist_ok=True)
+        pq.write_table(items, Path(job["folder"]) / "items.parquet")
+        result = {"loss": rate, "updates": 6, "tokens": 3000, "counted": 3000, "seconds": 1.0, "seconds_measuring": 1.0}
+        more = {"fingerprint": job["fingerprint"], "versions": {}, "anew": True}
+        return {"arm": job["arm"], "seed": job["seed"], "tokens_per_second": 3000.0, "joules": None} | result | more
+
+    with (folder / "said.txt").open("a") as said:
+        out = folder / "hopeless"
+        record = run(load(folder / "hopeless.yaml"), out, Crew(0, 1), AblationUi(out, said), work=work)
+    seeds = {arm: [seed for name, seed in done if name == arm] for arm in ("control", "loud", "same")}
+    assert seeds == {"control": [*range(6)], "loud": [0, 1, 2], "same": [*range(6)]}
+    assert "loud: its interval leaves no room for a gain" in (out / "log.txt").read_text()
+    assert [arm["status"] for arm in record["arms"]] == ["partial", "done"]
+    assert record["arms"][0]["verdict"] is not None and record["arms"][0]["verdict"]["word"] == "reject"
+
+
+def test_an_arm_opens_buckets_and_has_rates_of_its_order(folder: Path) -> None:
+    arms = (
+        "arms: {opened: {training: {unlocking: {at_most: 1, every: 1}}},"
+        " best: {order: {anneal: {share: 0.25}}, training: {schedule: advised}}}"
+    )
+    text = RANKS.replace("arms: {loud: loud}", arms).replace("sets: {web: web, loud: loud}", "sets: {web: web}")
+    (folder / "opened.yaml").write_text(text.replace("seeds: 2", "seeds: [0, 5]"))
+    with (folder / "said.txt").open("a") as said:
+        out = folder / "opened"
+        record = run(load(folder / "opened.yaml"), out, Crew(0, 1), AblationUi(out, said))
+    assert record["status"] == "done", [job["error"] for job in record["jobs"]]
+    rates, events = {}, {}
+    for arm in ("control", "opened", "best"):
+        lines = (out / "jobs" / arm / "seed-0" / "metrics.jsonl").read_text().splitlines()
+        losses = [line for line in map(json.loads, lines) if "loss" in line]
+        rates[arm] = [line["rate"] for line in losses]
+        events[arm] = [event for line in losses for event in line.get("events", ())]
+    assert rates["control"] == rates["opened"] != rates["best"] and rates["best"][-2] == 0.01
+    assert len(events["opened"]) == 3 and not events["control"]  # of four buckets
+    assert {tuple(facts["orders"].values()) for facts in stages(out, "control")} == set()
+    assert [*stages(out, "best")[0]["orders"].values()] == [{"anneal": {"share": 0.25, "best": 1.0}}]
+
+
+def stages(out: Path, arm: str) -> list[Any]:
+    job = json.loads((out / "jobs" / arm / "seed-0" / "job.json").read_text())
+    return [stage for stage in job["stages"] if "orders" in stage]

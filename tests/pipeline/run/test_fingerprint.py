@@ -53,6 +53,8 @@ DECIDES_NOTHING = {
     "gristmill.pipeline.train.progress",  # how far a job is
     "gristmill.pipeline.ablate.jobs",  # what it makes is the job itself, which is hashed
     "gristmill.pipeline.ablate.plan",  # the same
+    "gristmill.pipeline.train.plan",  # the same
+    "gristmill.pipeline.train.ranks",  # starts processes
     "gristmill.pipeline.store.forgotten",  # a takedown drops the results of parts that its list names
     "gristmill.pipeline.tasks.rewrites",  # what stays of documents whose texts go
     "gristmill.pipeline.engine.engine",  # sends tasks, takes results
@@ -366,7 +368,7 @@ def test_a_judge_counts_with_the_code_of_its_own_kind(kind: str, reached: set[st
 
 
 def test_a_module_that_is_not_there_is_an_error() -> None:
-    for name in ("gristmill.pipeline.ablate.feedings", "nowhere.at_all", "kernels.misspelt"):
+    for name in ("gristmill.pipeline.train.feedings", "nowhere.at_all", "kernels.misspelt"):
         with pytest.raises(LookupError, match=name):
             fingerprint.code_of_module(name)
 

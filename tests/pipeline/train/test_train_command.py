@@ -269,7 +269,7 @@ def test_dry_run_warns_where_measuring_takes_longer_than_training(plan: Path, mo
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_trained(plan: Path, wrong: str, right: str, says: str) -> None:
-    from gristmill.pipeline.train.checks import prepare
+    from gristmill.pipeline.train.run import prepare
 
     assert PLAN.count(wrong) == 1
     other = plan.with_name("wrong.yaml")

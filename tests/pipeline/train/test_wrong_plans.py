@@ -104,7 +104,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def refusals(folder: Path, monkeypatch: pytest.MonkeyPatch, command: str, text: str) -> list[str]:
     """What `--dry-run` and the run say; neither starts a rank."""
-    for place in ("train.ranks.run_ranks", "train.work.train_job", "ablate.work.train_job", "train.trial.try_out"):
+    for place in ("train.ranks.run_ranks", "train.run.train_job", "ablate.work.train_job", "train.trial.try_out"):
         monkeypatch.setattr(f"gristmill.pipeline.{place}", lambda *_, **__: pytest.fail("a rank was reached"))
     plan = folder / "plan.yaml"
     plan.write_text(text)

@@ -21,9 +21,8 @@ from gristmill.trainer.model.model import Decoder, SparseBlock, initialise
 from gristmill.trainer.model.packed import pack_documents
 from gristmill.trainer.model.shapes import DecoderShape, Mixture
 from gristmill.trainer.model.upcycling import upcycled, upcycled_shape
-from gristmill.trainer.parallel.expert_parallel import Balance, LoadBalance
 from gristmill.trainer.parallel.memory import memory_of
-from gristmill.trainer.parallel.ranks import ALONE
+from gristmill.trainer.step.balance import Balance, LoadBalance
 from gristmill.trainer.step.optim import AdamW
 from gristmill.trainer.step.stepper import stepper_of
 
@@ -165,7 +164,7 @@ def test_a_refused_update_moves_no_bias_and_no_load() -> None:
 
 def test_steps_of_biases_grow_while_they_point_one_way_and_go_on_from_a_checkpoint() -> None:
     def balance_of(*tallies: list[float], state: dict[str, Any] | None = None) -> LoadBalance:
-        balance = LoadBalance(Decoder(sparse(MIXTURES["sigmoid, one each, shared"])), Balance(bias=0.001), ALONE)
+        balance = LoadBalance(Decoder(sparse(MIXTURES["sigmoid, one each, shared"])), Balance(bias=0.001))
         if state is not None:
             balance.load_state(json.loads(json.dumps(state)))
         for tally in tallies:

@@ -10,16 +10,16 @@ torch = pytest.importorskip("torch", reason="the trainer needs torch, of the ext
 
 from torch import nn  # noqa: E402
 
-from gristmill.trainer.model import (  # noqa: E402
-    added as sums,
-    gated_mlp as module,
-    quack as quack_products,
-)
-from gristmill.trainer.model.added import add_linear  # noqa: E402
+from gristmill.trainer.model import matmuls as module  # noqa: E402
 from gristmill.trainer.model.fp8 import Fp8Linear  # noqa: E402
 from gristmill.trainer.model.fused import swiglu  # noqa: E402
-from gristmill.trainer.model.gated_mlp import deinterleave, gated_mlp, interleave  # noqa: E402
-from gristmill.trainer.model.quack import has_fused_linears  # noqa: E402
+from gristmill.trainer.model.matmuls import (  # noqa: E402
+    add_linear,
+    deinterleave,
+    gated_mlp,
+    has_fused_linears,
+    interleave,
+)
 
 OPERATORS = {gated_mlp: "gated_mlp", add_linear: "added"}
 HOPPER = torch.cuda.is_available() and has_fused_linears(torch.device("cuda"))
@@ -50,8 +50,8 @@ def apart(x, *layers_and_residual):
 
 @pytest.fixture
 def as_one(monkeypatch):
-    for part in (module, sums):
-        monkeypatch.setattr(part, "_fits_matmul", lambda *tensors: True)
+    for name in ("_fits_matmul", "_fits_gated_mlp"):
+        monkeypatch.setattr(module, name, lambda *tensors: True)
 
 
 def cases(dtype):
@@ -124,19 +124,19 @@ def test_layers_that_do_more_than_multiply_are_called(as_one):
 def test_without_a_gpu_or_the_package_nobody_asks_for_it(monkeypatch):
     assert not has_fused_linears(torch.device("cpu"))
     gate_up, _ = layers(32, 32, torch.bfloat16)
-    assert not module._fits_matmul(*[torch.ones(2, 32, dtype=torch.bfloat16)] * 3, gate_up.weight)
-    assert not sums._fits_matmul(*[torch.ones(2, 32, dtype=torch.bfloat16)] * 2, gate_up.weight)
-    quack_products._available.cache_clear()
-    monkeypatch.setattr(quack_products, "version", lambda name: "0.4.2")
-    assert not quack_products._available_on(0)
+    assert not module._fits_gated_mlp(*[torch.ones(2, 32, dtype=torch.bfloat16)] * 3, gate_up.weight)
+    assert not module._fits_matmul(*[torch.ones(2, 32, dtype=torch.bfloat16)] * 2, gate_up.weight)
+    module._available.cache_clear()
+    monkeypatch.setattr(module, "version", lambda name: "0.4.2")
+    assert not module._available_on(0)
     torch._dynamo.reset()
     assert (
-        torch.compile(lambda x: x + (1 if quack_products._available_on(0) else 2), fullgraph=True, backend="eager")(
+        torch.compile(lambda x: x + (1 if module._available_on(0) else 2), fullgraph=True, backend="eager")(
             torch.zeros(1)
         ).item()
         == 2
     )
-    quack_products._available.cache_clear()
+    module._available.cache_clear()
 
 
 def test_compiled_products_lie_in_this_users_own_folder(monkeypatch, tmp_path):
@@ -147,10 +147,10 @@ def test_compiled_products_lie_in_this_users_own_folder(monkeypatch, tmp_path):
         "quack.cache_utils": quack.cache_utils,
     }.items():
         monkeypatch.setitem(sys.modules, name, found)
-    monkeypatch.setattr(quack_products, "cache_folder", lambda: tmp_path)
-    assert quack_products.quack() is quack.gemm_interface and str(tmp_path / "quack") == quack.cache_utils.CACHE_DIR
+    monkeypatch.setattr(module, "cache_folder", lambda: tmp_path)
+    assert module.quack() is quack.gemm_interface and str(tmp_path / "quack") == quack.cache_utils.CACHE_DIR
     quack.cache_utils.CACHE_DIR = "chosen"
-    assert quack_products.quack() is quack.gemm_interface and quack.cache_utils.CACHE_DIR == "chosen"
+    assert module.quack() is quack.gemm_interface and quack.cache_utils.CACHE_DIR == "chosen"
 
 
 @pytest.mark.skipif(not HOPPER, reason="needs a Hopper GPU and the extra `hopper`")

@@ -6,9 +6,15 @@ torch = pytest.importorskip("torch", reason="the trainer needs torch, of the ext
 
 from torch import nn  # noqa: E402
 
-from gristmill.trainer.model import product as module  # noqa: E402
-from gristmill.trainer.model.product import aligned, apply_linear, fills, matmul, matmul_into  # noqa: E402
-from gristmill.trainer.model.quack import has_fused_linears  # noqa: E402
+from gristmill.trainer.model import matmuls as module  # noqa: E402
+from gristmill.trainer.model.matmuls import (  # noqa: E402
+    aligned,
+    apply_linear,
+    fills,
+    has_fused_linears,
+    matmul,
+    matmul_into,
+)
 
 HOPPER = torch.cuda.is_available() and has_fused_linears(torch.device("cuda"))
 

@@ -29,11 +29,11 @@ from gristmill.trainer.model.model import Decoder, initialise
 from gristmill.trainer.model.packed import pack_documents
 from gristmill.trainer.model.shapes import DecoderShape, Mixture
 from gristmill.trainer.parallel.ranks import ALONE, RankGroup, grid_of, join_ranks
+from gristmill.trainer.parallel.spread import SpreadStepper, spread
 from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.checkpoint import steps
 from gristmill.trainer.step.muon import Muon
 from gristmill.trainer.step.optim import AdamW
-from gristmill.trainer.step.stepper import Stepper, stepper_of
 
 SHAPE = DecoderShape(97, 32, 2, 4, 2, 48, tied=True)
 SPARSE = DecoderShape(97, 32, 3, 4, 2, 48, qk_norm="head", experts=Mixture(4, 2, 24, "sigmoid", shared=1, dense=(1,)))
@@ -46,7 +46,7 @@ PIECES = 4  # of an update
 
 @dataclass(frozen=True)
 class Layout:
-    """What `stepper_of` is told."""
+    """What `spread` is told."""
 
     precision: str = "float32"
     zero: int = 0
@@ -70,10 +70,10 @@ class Layout:
         """The same training by one rank."""
         return replace(self, zero=0, tensor=1, context=1, replicas=1)
 
-    def stepper(self, ranks: RankGroup = ALONE) -> Stepper:
+    def stepper(self, ranks: RankGroup = ALONE) -> SpreadStepper:
         model = initialise(Decoder(self.shape, attend_whole if self.compile else attend), self.seed)
         with patch.object(torch, "compile", partial(torch.compile, backend=self.compile, fullgraph=True)):
-            return stepper_of(
+            return spread(
                 model, self.optimizer, self.precision, self.zero, ranks,
                 tensor=self.tensor, context=self.context, replicas=self.replicas, replica_gradients=self.replica_gradients,
                 pipeline=self.pipeline, schedule=self.schedule, experts=self.experts, offload=self.offload,
@@ -105,7 +105,7 @@ def documents(update: int, vocabulary: int) -> list[list[list[int]]]:
     ]
 
 
-def go(stepper: Stepper, layout: Layout, updates: range, poison: int | None = None) -> Curve:
+def go(stepper: SpreadStepper, layout: Layout, updates: range, poison: int | None = None) -> Curve:
     """`poison`: the update whose loss is not finite, on the first rank that sees it."""
     curve = Curve()
     for update in updates:
@@ -116,8 +116,8 @@ def go(stepper: Stepper, layout: Layout, updates: range, poison: int | None = No
         poisoned = update == poison and stepper.ranks.data.first
         parts = [stepper.part_of(pack_documents(piece)) for piece in passes]
         steps = [(part, number == len(parts)) for number, part in enumerate(parts, 1)]
-        if stepper._pipeline is not None and not curve.losses:
-            stepper._pipeline.load(parts[0])  # as on GPUs: it changes nothing
+        if stepper.pipeline is not None and not curve.losses:
+            stepper.pipeline.load(parts[0])  # as on GPUs: it changes nothing
         total = stepper.accumulate(steps, torch.tensor(math.nan if poisoned else counted))
         norm = stepper.step(1.0)
         curve.losses.append(float(total) / counted)
@@ -208,7 +208,7 @@ def poisoned(layout: Layout, ranks: RankGroup = ALONE) -> dict[str, Any]:
     }
 
 
-def stepper_norm_above(stepper: Stepper, layout: Layout) -> float:
+def stepper_norm_above(stepper: SpreadStepper, layout: Layout) -> float:
     """A step that a limit on the norm refuses."""
     mine = stepper.ranks.data.own_share(documents(1, layout.shape.vocabulary))
     packed = pack_documents([document for piece in mine for document in piece])
@@ -216,7 +216,7 @@ def stepper_norm_above(stepper: Stepper, layout: Layout) -> float:
     return float(stepper.step(1.0, limit=torch.tensor(1e-3)))
 
 
-def state_of(stepper: Stepper) -> list[Tensor]:
+def state_of(stepper: SpreadStepper) -> list[Tensor]:
     optimizer = stepper.optimizer
     return [
         value.clone()

@@ -33,7 +33,7 @@ def test_every_token_is_on_one_rank(lengths: list[int], count: int, shape: Decod
     packed = pack_documents(documents)
     parts = [split(packed, rank, count, shape) for rank in range(count)]
     assert len({len(part.ids_T) for part in parts}) == 1
-    assert len({part.shared.tokens if part.shared else 0 for part in parts}) == 1
+    assert len({part.beside.tokens if part.beside else 0 for part in parts}) == 1
     assert sum(part.counted for part in parts) == packed.counted
     found = [
         triple
@@ -46,11 +46,11 @@ def test_every_token_is_on_one_rank(lengths: list[int], count: int, shape: Decod
     padding = [t for part in parts for i, t in zip(part.ids_T.tolist(), part.targets_T.tolist(), strict=True) if not i]
     assert all(target == NO_LABEL for target in padding)
     for part in parts:
-        own = len(part.ids_T) - (part.shared.tokens if part.shared else 0)
+        own = len(part.ids_T) - (part.beside.tokens if part.beside else 0)
         assert part.cuts[0] == 0 and part.cuts[-1] == own and (part.cuts.diff() > 0).all()
-        if part.shared and part.shared.stretches:
-            held = part.ids_T[: part.shared.tokens].split(part.shared.tokens // 2)
-            for stretch, tokens in zip(part.shared.stretches, held, strict=True):
+        if part.beside and part.beside.stretches:
+            held = part.ids_T[: part.beside.tokens].split(part.beside.tokens // 2)
+            for stretch, tokens in zip(part.beside.stretches, held, strict=True):
                 assert stretch.cuts_q[-1] == len(tokens) and stretch.cuts_k[-1] == stretch.end - stretch.first_key
                 behind = stretch.cuts_k.diff() - stretch.cuts_q.diff()
                 assert behind[0] >= 0 and not behind[1:].any()  # keys before the queries are of the first document
@@ -70,5 +70,5 @@ def test_documents_that_fit_cost_no_exchange_and_work_is_even() -> None:
 @pytest.mark.parametrize("count", [2, 4])
 def test_one_long_document_is_cut_evenly(count: int) -> None:
     parts = [split(pack_documents([[5] * 6400]), rank, count, SHAPE) for rank in range(count)]
-    assert [part.shared and part.shared.tokens for part in parts] == [6400 // count] * count
+    assert [part.beside and part.beside.tokens for part in parts] == [6400 // count] * count
     assert all(len(part.ids_T) < 1.02 * 6400 / count + STEP for part in parts)

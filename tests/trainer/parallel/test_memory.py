@@ -22,20 +22,20 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from gristmill.trainer.model import added, fused, gated_mlp, product
+from gristmill.trainer.model import fused, matmuls
 from gristmill.trainer.model.attention import attend_flash4
 from gristmill.trainer.model.fp8 import use_fp8
 from gristmill.trainer.model.model import Block, Decoder, initialise, rotation_of
-from gristmill.trainer.model.packed import Shared, Stretch
 from gristmill.trainer.model.shapes import DecoderShape, Mixture, shape_named
-from gristmill.trainer.parallel.context import ContextAttention, ContextRanks, way_of
-from gristmill.trainer.parallel.deferred import DeferredWeights
+from gristmill.trainer.parallel.context import ContextAttention, ContextRanks, Shared, Stretch, way_of
 from gristmill.trainer.parallel.memory import kept_of_token, memory_of
-from gristmill.trainer.parallel.pipeline_plan import SCHEDULES, SPLIT, Schedule, plan_for
+from gristmill.trainer.parallel.pipeline import DeferredWeights
+from gristmill.trainer.parallel.pipeline_plan import plan_for
 from gristmill.trainer.parallel.ranks import RankGroup
+from gristmill.trainer.parallel.spread import spread
+from gristmill.trainer.run.settings import SCHEDULES, SPLIT, Schedule
 from gristmill.trainer.step.optim import AdamW
 from gristmill.trainer.step.recompute import Recompute, is_costly, with_recompute
-from gristmill.trainer.step.stepper import stepper_of
 
 T = 1024
 SHAPE = DecoderShape(1000, 256, 4, 8, 2, 768)
@@ -49,8 +49,8 @@ def test_blocks_keep_what_was_said(
     monkeypatch: pytest.MonkeyPatch, recompute: Recompute, linears: str, shape: DecoderShape
 ) -> None:
     monkeypatch.setattr(fused, "_has_kernels", lambda x: True)
-    for module in (added, gated_mlp, product):
-        monkeypatch.setattr(module, "_fits_matmul", lambda *tensors: linears == "fused")
+    for name in ("_fits_matmul", "_fits_gated_mlp"):
+        monkeypatch.setattr(matmuls, name, lambda *tensors: linears == "fused")
     fp8 = linears == "fp8"
     said = memory_of(shape, T, recompute=recompute, fused_linears=linears == "fused", fp8=fp8)
     # One hidden state: what leaves the last block is the head's. Of a sparse one there are two, and chosen experts.
@@ -109,8 +109,8 @@ def test_the_compiler_keeps_no_more(monkeypatch: pytest.MonkeyPatch, recompute: 
     """What it plans to hand from the forward to the backward pass, before it makes either. torch 2.11 kept norms in
     `full` where it was not asked operator by operator."""
     monkeypatch.setattr(fused, "_has_kernels", lambda x: True)
-    for module in (added, gated_mlp, product):
-        monkeypatch.setattr(module, "_fits_matmul", lambda *tensors: True)
+    for name in ("_fits_matmul", "_fits_gated_mlp"):
+        monkeypatch.setattr(matmuls, name, lambda *tensors: True)
     torch.set_default_dtype(torch.bfloat16)
     try:
         model = Decoder(SHAPE, attend_flash4)
@@ -273,7 +273,7 @@ def test_a_pipeline_that_is_dropped_leaves_no_weights(schedule: Schedule) -> Non
     try:
         model = initialise(Decoder(replace(SHAPE, tied=True)), 0)
         ranks = RankGroup(1, 2, torch.distributed.group.WORLD)
-        stepper = stepper_of(model, AdamW(), ranks=ranks, pipeline=2, schedule=schedule)
+        stepper = spread(model, AdamW(), ranks=ranks, pipeline=2, schedule=schedule)
         weights = [weakref.ref(weight) for weight in stepper.model.parameters()]
         del model, stepper
         gc.collect()

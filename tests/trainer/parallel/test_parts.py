@@ -9,20 +9,20 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 from safetensors import safe_open
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from gristmill.trainer.parallel.parts import (
     Cut,
-    Part,
+    Cuts,
     gather_wholes,
     list_tensors,
     part_of,
     read_cut,
     whole_cut,
-    write_safetensors,
 )
 from gristmill.trainer.parallel.ranks import ALONE
 from gristmill.trainer.parallel.zero import owners
+from gristmill.trainer.step.checkpoint import write_safetensors
 
 
 @given(st.integers(0, 1), st.lists(st.integers(1, 5), min_size=2, max_size=8), st.data())
@@ -67,10 +67,15 @@ def test_files_are_read_by_safetensors_whole_and_in_cuts(tmp_path: Path) -> None
         assert torch.equal(read_cut(file, "scalar", whole_cut(())), tensors["scalar"])
 
 
-def test_a_state_is_cut_as_its_weight_if_it_is_as_large() -> None:
-    part = Part(torch.zeros(2, 3), Cut((4, 3), 0, ((2, 4),)))
-    assert part.beside(torch.ones(2, 3)).cut == part.cut
-    assert part.beside(torch.tensor(7.0)).cut == whole_cut(())
+def test_a_state_is_cut_as_its_weight_if_it_is_as_large(tmp_path: Path) -> None:
+    whole = {"w": torch.randn(4, 3), "exp_avg:w": torch.randn(4, 3), "step:w": torch.tensor(7.0)}
+    save_file(whole, tmp_path / "file")
+    cuts = Cuts(ALONE, {"w": Cut((4, 3), 0, ((2, 4),))})
+    with safe_open(tmp_path / "file", "pt") as file:
+        found = {key: cuts.read(file, key) for key in whole}
+    assert torch.equal(found["w"], whole["w"][2:]) and torch.equal(found["exp_avg:w"], whole["exp_avg:w"][2:])
+    assert torch.equal(found["step:w"], whole["step:w"])
+    assert cuts.shapes(found) == {"w": (4, 3), "exp_avg:w": (4, 3), "step:w": ()}
 
 
 def test_owners_have_about_equal_shares() -> None:

@@ -9,8 +9,6 @@ import pytest
 from gristmill.trainer.model.shapes import DecoderShape, shape_named
 from gristmill.trainer.parallel.memory import memory_of
 from gristmill.trainer.parallel.pipeline_plan import (
-    SCHEDULES,
-    SPLIT,
     Action,
     Plan,
     Schedule,
@@ -20,6 +18,7 @@ from gristmill.trainer.parallel.pipeline_plan import (
     plan_for,
     ranks_of,
 )  # fmt: skip
+from gristmill.trainer.run.settings import SCHEDULES, SPLIT
 
 
 def even(schedule: Schedule, ranks: int) -> Plan:

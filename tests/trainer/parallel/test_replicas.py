@@ -52,7 +52,7 @@ class Summed:
         grid = grid_of(ranks, replicas=2)
         x = torch.randn(1000, generator=torch.Generator().manual_seed(ranks.rank))
         x[::BLOCK] *= 1000  # a block's largest number makes its scale
-        wanted = grid.replicas.all_reduce(x.clone())
+        wanted = grid.replicas.total(x.clone())
         errors = {}
         for feedback in (True, False):
             sums = ReplicaSum(grid.replicas, "int8", feedback=feedback)

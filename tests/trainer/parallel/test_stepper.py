@@ -18,9 +18,10 @@ from torch import Tensor
 from gristmill.trainer.model.shapes import DecoderShape
 from gristmill.trainer.parallel.memory import memory_of
 from gristmill.trainer.parallel.pipeline_plan import plan_for
+from gristmill.trainer.parallel.ranks import ALONE
+from gristmill.trainer.parallel.spread import spread
 from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.muon import Muon
-from gristmill.trainer.step.stepper import stepper_of
 from tests.trainer.parallel.layouts import (
     PIECES,
     SHAPE,
@@ -163,7 +164,7 @@ RESUMED = {
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """What two ranks left: all that this file asks of them in one go."""
     folder = tmp_path_factory.mktemp("ranks")
-    Saved("alone", Layout())(folder, checkpoint.ALONE)
+    Saved("alone", Layout())(folder, ALONE)
     jobs: list[Job] = [Gathered("gathered")]
     jobs += [Trained(name, layout) for name, layout in (FLOAT32 | OTHERS | HALF).items()]
     jobs += [Poisoned(f"poisoned {name}", layout) for name, layout in POISONED.items()]
@@ -408,10 +409,10 @@ def test_a_model_is_taken_over_and_copied(recompute: str) -> None:
     layout = Layout(recompute=recompute)
     first = layout.stepper()
     copied = copy.deepcopy(first.model)
-    second = stepper_of(first.model, layout.optimizer, recompute=recompute)
+    second = spread(first.model, layout.optimizer, recompute=recompute)
     curve = go(second, layout, range(4))
     same((curve, second.weights()), alone(Layout()), 0, 0, 0)
-    third = stepper_of(copied, layout.optimizer)
+    third = spread(copied, layout.optimizer)
     same((go(third, layout, range(4)), third.weights()), alone(Layout()), 0, 0, 0)
 
 
