@@ -108,6 +108,9 @@ def files_for(block: Block, folder: Path) -> None:
     for name in re.findall(r"tokenizer: ([\w/]+/tokenizer)\b", block.text):  # of a run
         save_at(folder / name / "tokenizer.json", (FIXTURES / "tokenizer.json").read_text())
         save_at(folder / name / "tokenizer_config.json", json.dumps({"eos_token": "<|endoftext|>"}))
+    for name in re.findall(r"perplexity: \{model_path: ([\w/]+)", block.text):
+        save_at(folder / name / "config.json", "{}")
+        save_at(folder / name / "tokenizer.json", (FIXTURES / "tokenizer.json").read_text())
     if "site_files: files/write" in block.text:
         save_at(folder / "files/write/a.jsonl", json.dumps({"url": "https://a.example/robots.txt", "text": ""}) + "\n")
     if "glotlid.bin" in block.text:
