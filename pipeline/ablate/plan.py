@@ -111,6 +111,13 @@ class Evaluate(Settings):
     choices: Annotated[dict[str, Choices], Field(default_factory=dict)]  # by name: multiple-choice questions
     target: Annotated[str, Field(description="the name of one of texts or choices")]
     guard: Annotated[str | None, Field(description="general text: the name of one of texts")] = None
+    select: Annotated[
+        str | None,
+        Field(
+            description="the name of one of texts or choices that picks the best arm, whose effect is told on the"
+            " target; unless given, half of the target's clusters pick, by hash, and the other half tell"
+        ),
+    ] = None
     guard_budget: Annotated[float, Field(gt=0, lt=1, description="rise of its bits per byte, relative")] = GUARD_BUDGET
     tokenizer: Annotated[
         str | None, Field(description="a tokenizer.json; unless given the one beside the control's shards")
@@ -215,7 +222,23 @@ class AblationPlan(Settings):
     ] = Protocol(name="llama3")
     tokens: Annotated[Count, Field(description="of each run, padding counted; whole updates, as many as come nearest")]
     seeds: Annotated[Seeds, Field(description="a number of them, or a list")] = (0, 1, 2, 3, 4)
+    orders: Annotated[
+        int, Field(ge=1, le=100, description="from_scratch: data orders of each seed; both variances are told")
+    ] = 1
     training: TrainingPlan = TrainingPlan()  # how every run is trained
+    second_rate: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            allow_inf_nan=False,
+            description="another peak rate, such as 0.00001, at which all is run too; no arm is called better or worse"
+            " where the two disagree",
+        ),
+    ] = None
+    curve: Annotated[
+        tuple[Annotated[float, Field(gt=0, le=10)], ...],
+        Field(description="shares of `tokens` at which the control is run too, for the compute multiplier"),
+    ] = ()
     stands_for: Annotated[
         Count | None, Field(description="simulated epoching: the tokens of the large run that these runs stand for")
     ] = None
@@ -243,6 +266,7 @@ def load(path: Path, text: str | None = None) -> Loaded:
         _check_arms(file, plan)
     _check_base(file, plan)
     _check_evaluate(file, plan)
+    _check_repeats(file, plan)
     if plan.stands_for is not None and plan.stands_for < plan.tokens:
         raise file.wrong(
             ("stands_for",), f"a run of {plan.stands_for:,} tokens is smaller than these of {plan.tokens:,}"
@@ -365,7 +389,8 @@ def _check_evaluate(file: YamlFile, plan: AblationPlan) -> None:
     both = [name for name in evaluate.choices if name in evaluate.texts]
     if both:
         raise file.wrong(("evaluate", "choices", both[0]), "texts have this name already")
-    for field, names in (("target", [*evaluate.texts, *evaluate.choices]), ("guard", [*evaluate.texts])):
+    everything = [*evaluate.texts, *evaluate.choices]
+    for field, names in (("target", everything), ("select", everything), ("guard", [*evaluate.texts])):
         name = getattr(evaluate, field)
         if name is not None and name not in names:
             raise file.wrong(
@@ -373,6 +398,31 @@ def _check_evaluate(file: YamlFile, plan: AblationPlan) -> None:
             )
     if evaluate.guard is not None and evaluate.guard == evaluate.target:
         raise file.wrong(("evaluate", "guard"), "the target cannot guard itself")
+    if evaluate.select is not None and evaluate.select == evaluate.target:
+        raise file.wrong(
+            ("evaluate", "select"), "is the target, which tells the effect; without `select` it is split in two halves"
+        )
+
+
+def _check_repeats(file: YamlFile, plan: AblationPlan) -> None:
+    """Orders, rates and lengths at which runs are repeated."""
+    repeats = {"orders": plan.orders > 1, "second_rate": plan.second_rate is not None, "curve": bool(plan.curve)}
+    for name, given in repeats.items():
+        if given and plan.proxies is not None:
+            raise file.wrong((name,), "`proxies` runs each mix once; take this out")
+    if plan.orders > 1 and not plan.protocol.from_scratch:
+        raise file.wrong(
+            ("orders",),
+            f"{plan.protocol.name} begins with one base, so that a seed decides the data order alone: ask for more"
+            " seeds",
+        )
+    rate = plan.training.rate or (plan.base.training.rate if plan.base and plan.base.training else None)
+    if plan.second_rate is not None and plan.second_rate == rate:
+        raise file.wrong(("second_rate",), f"{plan.second_rate:g} is the rate of all runs already")
+    if plan.curve and (len({*plan.curve, 1.0}) <= len(plan.curve) or len(plan.curve) < 2):
+        raise file.wrong(
+            ("curve",), "two or more different shares of `tokens` other than 1 were expected, such as [0.5, 0.75, 1.5]"
+        )
 
 
 def one_arm(loaded: Loaded, arm: str) -> Loaded:

@@ -74,8 +74,8 @@ def try_job(job: Job) -> Trial:
     torch.set_num_threads(max(1, job["threads"]))
     device, training = torch.device(job["device"]), Training.from_facts(job["training"])
     begun = time.perf_counter()
-    sets, order = rows_and_order(job["stages"], job["share"], job["seed"])
-    loader = Loader(sets, training.rows_per_update, order, job["seed"])
+    sets, order = rows_and_order(job["stages"], job["share"], job["data_seed"])
+    loader = Loader(sets, training.rows_per_update, order, job["data_seed"])
     evaluate, few = job["evaluate"], None
     pieces: dict[str, Sequence[Continuation]] = {}
     if evaluate is not None:

@@ -145,8 +145,8 @@ def _trained(job: Job, folder: Path, device: torch.device) -> TrainingOutcome:
     from gristmill.trainer.run.stopping import Stopped
 
     training = Training.from_facts(job["training"])
-    sets, order = rows_and_order(job["stages"], job["share"], job["seed"])
-    loader = Loader(sets, training.rows_per_update, order, job["seed"])
+    sets, order = rows_and_order(job["stages"], job["share"], job["data_seed"])
+    loader = Loader(sets, training.rows_per_update, order, job["data_seed"])
     model = first_model(job["begin"], device)
     asked = job["evaluate"]
     documents = on_the_way(asked) if asked else None
