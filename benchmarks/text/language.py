@@ -2,12 +2,13 @@
 """From an Arrow column of texts to languages and scores, beside the fasttext package with the same model: one JSON line
 a result.
 
-    python -m benchmarks.text.language [--data ../shared/data] [--times N] [--table] [--model FILE]
+    python -m benchmarks.text.language [--data ../shared/data] [--times N] [--table NAME] [--model FILE]
 
 Both sides start from the same Arrow column and end with a language and a score for each text, on one core; seconds are
 of processor time. The package takes one line of text a call (`predict`), so newlines are replaced first; its call for
 many texts at once (`multilinePredict`) is timed too, though fasttext-predict hands back labels alone from it, and the
-quicker of the two is the peer. `--table` prints accuracy by language instead.
+quicker of the two is the peer. `--table py3langid` (the default of stages) or `--table
+lid.176` prints accuracy by language instead.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import time
 from collections import Counter, defaultdict
 from importlib.metadata import version
 from pathlib import Path
+from typing import get_args
 
 import fasttext
 import numpy as np
@@ -28,10 +30,10 @@ import pyarrow.parquet as pq
 
 from gristmill.classifiers.fasttext.model import _load, load
 from gristmill.kernels.base.columns import text_column
-from gristmill.stages.text.language import Language, ParagraphLanguages, model_path
+from gristmill.stages.text.language import Language, ModelName, ParagraphLanguages, model_path
 
 MODEL = model_path(None)
-STAGE, PARAGRAPHS = Language(shortest=1), ParagraphLanguages()
+STAGE, PARAGRAPHS = Language(model="lid.176"), ParagraphLanguages(model="lid.176")
 
 
 def ours(column: pa.Array) -> tuple[list[str], np.ndarray]:
@@ -145,16 +147,17 @@ def second_process(path: Path) -> None:
     )
 
 
-def accuracy(table: pa.Table) -> None:
+def accuracy(table: pa.Table, name: ModelName) -> None:
     """Rows of Markdown: language, sentences, share right, share right of those with 0.65 and more and how many these
     are, taken for."""
-    done = Language().annotate(pa.RecordBatch.from_arrays([table["text"].combine_chunks()], ["text"]))
+    stage = Language(model=name)
+    done = stage.annotate(pa.RecordBatch.from_arrays([table["text"].combine_chunks()], ["text"]))
     found = defaultdict(list)
     for truth, said, score in zip(
         table["language"].to_pylist(), done["language"].to_pylist(), done["language_score"].to_pylist(), strict=True
     ):
         found[truth].append((said, score))
-    known = set(load(MODEL).labels)
+    known = set(stage.language_model().labels)
     print(
         "| language | sentences | right | of those at 0.65 and more | share of those | unknown | most often taken for "
         "|\n| - | -: | -: | -: | -: | -: | - |"
@@ -181,11 +184,11 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path(__file__).resolve().parents[3] / "shared" / "data")
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--model", type=Path, default=MODEL, help="with another model only its memory is shown")
-    parser.add_argument("--table", action="store_true")
+    parser.add_argument("--table", choices=get_args(ModelName))
     arguments = parser.parse_args()
     sentences = pq.read_table(arguments.data / "languages.parquet")
     if arguments.table:
-        accuracy(sentences)
+        accuracy(sentences, arguments.table)
         return
     second_process(arguments.model)
     if arguments.model != MODEL:

@@ -40,12 +40,12 @@ from gristmill.shards.loader import Loader
 from gristmill.shards.orders import Shuffled
 from gristmill.trainer.model.attention import fastest
 from gristmill.trainer.model.shapes import DecoderShape, Mixture, shape_named
+from gristmill.trainer.parallel.ranks import ALONE, RankGroup, join_ranks
 from gristmill.trainer.run.loop import train
 from gristmill.trainer.run.schedule import RateSchedule
 from gristmill.trainer.run.settings import Training
 from gristmill.trainer.run.stopping import Stopped
 from gristmill.trainer.step.optim import AdamW
-from gristmill.trainer.step.parallel import ALONE, RankGroup, join_ranks
 from gristmill.trainer.step.precision import usual_precision
 
 ADAMW = AdamW(rate=6e-4, weight_decay=0.1, betas=(0.9, 0.95))

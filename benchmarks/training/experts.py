@@ -29,10 +29,10 @@ from gristmill.shards.orders import Shuffled
 from gristmill.trainer.model.attention import fastest
 from gristmill.trainer.model.quack import has_fused_linears
 from gristmill.trainer.model.shapes import DecoderShape, Mixture, shape_named
+from gristmill.trainer.parallel.memory import memory_of
 from gristmill.trainer.run.loop import train
 from gristmill.trainer.run.schedule import RateSchedule
 from gristmill.trainer.run.settings import Training
-from gristmill.trainer.step.memory import memory_of
 from gristmill.trainer.step.optim import AdamW
 
 ADAMW = AdamW(rate=6e-4, weight_decay=0.1, betas=(0.9, 0.95))

@@ -36,10 +36,10 @@ from gristmill.trainer.model.attention import fastest
 from gristmill.trainer.model.model import Decoder, initialise
 from gristmill.trainer.model.packed import PackedTokens, pack_documents
 from gristmill.trainer.model.shapes import DecoderShape, shape_named
+from gristmill.trainer.parallel.ranks import RankGroup, join_ranks
+from gristmill.trainer.parallel.replicas import ReplicaSum
 from gristmill.trainer.step import stepper as steppers
 from gristmill.trainer.step.optim import AdamW
-from gristmill.trainer.step.parallel import RankGroup, join_ranks
-from gristmill.trainer.step.replicas import ReplicaSum
 
 ADAMW = AdamW(rate=1e-3, weight_decay=0.1, betas=(0.9, 0.95), eps=1e-8)
 TINY = DecoderShape(256, 32, 2, 4, 2, 64, tied=True)

@@ -9,8 +9,8 @@ A way is one or more of these, joined by +: `one` (one GPU, the others wait), `a
 `zero N`, `tensor N`, `context N`, `experts N`, a schedule of pipelines (`1f1b`, `interleaved`, `zb1p`, `zbv`; `1f1b 2`
 where there are more ranks than parts), `selective` or `full` (recompute), `fp8`. Without N: all ranks. An update is
 --micros passes of --tokens in packed rows of --row. `of_one` is the speed over that of `one`; `efficiency` that by GPU;
-`expected` are tokens a second by `gristmill.trainer.run.costs`; `predicted` is a pipeline's time by
-`gristmill.trainer.step.pipeline_plan` over that of equal work without a pause; `off` how far losses are from the first
+`expected` are tokens a second by `gristmill.trainer.parallel.costs`; `predicted` is a pipeline's time by
+`gristmill.trainer.parallel.pipeline_plan` over that of equal work without a pause; `off` how far losses are from the first
 way's; with --updates, `loss` is that after so many. On more cards, the same command with another --nproc-per-node. Two
 H100s: about 25 s a way of 1.3b with 16 passes of 16,384 tokens.
 """
@@ -36,13 +36,13 @@ from gristmill.trainer.model.flops import Lengths
 from gristmill.trainer.model.packed import PackedTokens
 from gristmill.trainer.model.quack import has_fused_linears
 from gristmill.trainer.model.shapes import shape_named
-from gristmill.trainer.run.cards import cards_from
-from gristmill.trainer.run.costs import DocumentLengths, rank_memory, update_seconds
+from gristmill.trainer.parallel.cards import cards_from
+from gristmill.trainer.parallel.costs import DocumentLengths, rank_memory, update_seconds
+from gristmill.trainer.parallel.pipeline_plan import SCHEDULES
+from gristmill.trainer.parallel.planner import Task, choose
+from gristmill.trainer.parallel.ranks import ALONE, RankGroup, join_ranks
 from gristmill.trainer.run.loop import stepper_for
-from gristmill.trainer.run.planner import Task, choose
 from gristmill.trainer.run.settings import Training
-from gristmill.trainer.step.parallel import ALONE, RankGroup, join_ranks
-from gristmill.trainer.step.pipeline_plan import SCHEDULES
 from gristmill.trainer.step.stepper import Stepper
 
 WAYS = "one,zero 2,zero 3,1f1b,interleaved,zb1p,zbv"
@@ -173,7 +173,7 @@ class Layouts:
         return DocumentLengths(rows_of(self.pieces, self.args.row))
 
     def expected(self, training: Training, ranks: int) -> int | None:
-        """Tokens a second by `gristmill.trainer.run.costs`, on so many of the cards."""
+        """Tokens a second by `gristmill.trainer.parallel.costs`, on so many of the cards."""
         if not self.cuda:
             return None
         args, cards = self.args, replace(self.cards, count=ranks, per_host=min(ranks, self.cards.per_host))

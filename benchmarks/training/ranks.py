@@ -10,7 +10,7 @@ late are named and left out). Smoke: losses of a small decoder in each layout be
 documents, in float32 too, and a checkpoint of zero 3 that one rank goes on from. Scaling: the shape 1.3b in bf16,
 compiled, packed rows of 4,096, the same tokens a rank; one GPU is measured in the same run, the others waiting.
 Context: rows of --long tokens, each shared by all ranks, of one document and of many, beside one GPU. Memory: the most
-that was allocated in the second and third update beside `gristmill.trainer.step.memory`. Without torchrun, memory alone
+that was allocated in the second and third update beside `gristmill.trainer.parallel.memory`. Without torchrun, memory alone
 makes sense. A rank that fails alone ends the run after --silence seconds.
 """
 
@@ -33,10 +33,10 @@ from gristmill.trainer.model.attention import fastest
 from gristmill.trainer.model.packed import PackedTokens, pack_documents
 from gristmill.trainer.model.quack import has_fused_linears
 from gristmill.trainer.model.shapes import DecoderShape, Mixture, shape_named
+from gristmill.trainer.parallel.memory import memory_of
+from gristmill.trainer.parallel.ranks import ALONE, RankGroup, join_ranks
 from gristmill.trainer.step import checkpoint
-from gristmill.trainer.step.memory import memory_of
 from gristmill.trainer.step.optim import AdamW
-from gristmill.trainer.step.parallel import ALONE, RankGroup, join_ranks
 from gristmill.trainer.step.stepper import Stepper, stepper_of
 
 GIB = 2**30

@@ -23,19 +23,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gristmill.kernels.base.types import Array, Bytes
-from gristmill.kernels.base.unicode import properties
-from gristmill.kernels.blocks.choice import BrokenForest, Forest, Splits, check, choose, predict, splits_of
+from gristmill.kernels.blocks import features
+from gristmill.kernels.blocks.choice import BrokenForest, Forest, Splits, check, choose, judge, splits_of
 from gristmill.kernels.blocks.columns import FEATURES
-from gristmill.kernels.blocks.features import (
-    COLUMNS,
-    CONTEXT,
-    COUNTS,
-    WORDS,
-    block_features,
-    context_features,
-    hints,
-    measure,
-)
+from gristmill.kernels.blocks.features import COLUMNS, CONTEXT, WORDS, context_features
 from gristmill.kernels.html.segment import Page
 
 SHIPPED = Path(__file__).parent / "models" / "blocks.npz"
@@ -74,30 +65,22 @@ class BlockModel:
 
     def probabilities(self, page: Page, measured: MeasuredPage) -> Array:
         """float32[blocks]."""
-        if not len(measured.rows):
-            return np.empty(0, np.float32)
-        first, second = self.splits
-        probability = predict(first, measured.rows)
-        add_context(page, measured, probability)
-        hopeful = np.flatnonzero(probability >= HOPELESS)
-        probability[hopeful] = predict(second, measured.rows[hopeful])
-        return probability
+        (first, second), tree = self.splits, measured.tree
+        made: Array = judge(
+            *first, *second, HOPELESS, measured.rows, measured.counts, page.parent, page.element, tree.sums, tree.path,
+            tree.group, tree.heading,
+        )  # fmt: skip
+        return made
 
     def keep(self, probability: Array, measured: MeasuredPage, beta: float = BETA) -> Array:
         """bool[blocks]; recall counts `beta` times as much as precision."""
-        words = np.ascontiguousarray(measured.counts[:, WORDS])
-        return choose_blocks(probability, words, self.sharpness, beta)
+        return choose_blocks(probability, measured.counts[:, WORDS], self.sharpness, beta)
 
 
 def measure_page(data: Bytes, page: Page, kinds: Array, starts: Array, ends: Array, known: int) -> MeasuredPage:
     """Spans of `data` (kinds FROM_TITLE, FROM_META, FROM_JSON) say what the page is about; `known` bits say what it
     calls itself."""
-    table = properties()
-    blocks = len(page.element)
-    counts, hashes = np.empty((blocks, len(COUNTS)), np.int32), np.empty(blocks, np.uint64)
-    keys, values = hints(data, kinds, starts, ends, table)
-    measure(page.text, page.start, table, keys, values, counts, hashes)
-    rows, tree = block_features(page, counts, hashes, known, len(CONTEXT))
+    counts, rows, tree = features.measure_page(data, page, kinds, starts, ends, known, len(CONTEXT))
     return MeasuredPage(rows, counts, tree)
 
 
@@ -110,18 +93,8 @@ def add_context(page: Page, measured: MeasuredPage, first: Array) -> None:
 
 
 def choose_blocks(probability: Array, words: Array, sharpness: float, beta: float = BETA) -> Array:
-    kept = np.zeros(len(probability), np.bool_)
-    if len(probability):
-        choose(
-            probability,
-            words,
-            sharpness,
-            beta * beta,
-            min(LEAST, float(probability.max())),
-            np.argsort(-probability, kind="stable"),
-            kept,
-        )
-    return kept
+    made: Array = choose(probability, np.ascontiguousarray(words), sharpness, beta * beta, LEAST)
+    return made
 
 
 def save(model: BlockModel, path: str | os.PathLike[str]) -> None:

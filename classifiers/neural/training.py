@@ -30,10 +30,10 @@ from gristmill.classifiers.neural.network import Network, check_fit
 from gristmill.classifiers.neural.text_tokens import Ahead, TextTokenizer, TextTokens, tokenise
 from gristmill.classifiers.training_sets import LabelledTexts, balanced_weights, held_out, labelled_texts
 from gristmill.kernels.base.types import Array
+from gristmill.trainer.parallel.ranks import ALONE, RankGroup
 from gristmill.trainer.run.schedule import RateSchedule
 from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.optim import AdamW, update
-from gristmill.trainer.step.parallel import ALONE, RankGroup
 from gristmill.trainer.step.precision import autocast_for, usual_precision
 
 Log = Callable[[Json], None]

@@ -12,13 +12,15 @@ their features turned into columns, and a tree's leaves are bits of 32. Measured
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from gristmill.kernels.base.compiled import kernel
+from gristmill.kernels.base.compiled import helper, kernel
 from gristmill.kernels.base.types import Array
 from gristmill.kernels.base.wide import lowest
+from gristmill.kernels.blocks.features import put_context
+from gristmill.kernels.html.names import TAGS
 
 TILE = 64  # rows whose features stay near while all trees pass by
 LEAVES = 32  # of a tree
@@ -86,16 +88,18 @@ def splits_of(forest: Forest) -> Splits:
     )
 
 
-@kernel
-def sum_of_trees(columns, feature, threshold, left, first_split, value, first_leaf, base, rows, out):
-    """out[row] = base + the row's leaf in each tree; out is float64."""
-    tile, reached = np.zeros((len(columns), TILE), np.float32), np.empty(TILE, np.uint32)
-    out[:] = base
-    for first in range(0, len(out), TILE):
-        many = min(TILE, len(out) - first)
+@helper
+def put_probabilities(
+    columns, feature, threshold, left, first_split, value, first_leaf, base, matrix, which, out
+):  # as Splits, and then
+    """out[row] = the logistic function of base + the row's leaf in each tree, for the rows in `which`."""
+    tile, reached, sums = np.zeros((len(columns), TILE), np.float32), np.empty(TILE, np.uint32), np.empty(TILE)
+    for first in range(0, len(which), TILE):
+        many = min(TILE, len(which) - first)
         for r in range(many):
             for c in range(len(columns)):
-                tile[c, r] = rows[first + r, columns[c]]
+                tile[c, r] = matrix[which[first + r], columns[c]]
+        sums[:] = base
         for tree in range(len(first_split) - 1):
             reached[:] = 0xFFFFFFFF
             for split in range(first_split[tree], first_split[tree + 1]):
@@ -104,22 +108,24 @@ def sum_of_trees(columns, feature, threshold, left, first_split, value, first_le
                 for r in range(TILE):
                     reached[r] &= rest if cells[r] > edge else np.uint32(0xFFFFFFFF)
             for r in range(many):
-                out[first + r] += value[first_leaf[tree] + lowest(np.uint64(reached[r]))]
+                sums[r] += value[first_leaf[tree] + lowest(np.uint64(reached[r]))]
+        for r in range(many):
+            out[which[first + r]] = 1 / (1 + np.exp(-sums[r]))
 
 
 @kernel
-def probabilities(sums, out):
-    """The logistic function of the sums of trees, as float32."""
-    for r in range(len(sums)):
-        out[r] = 1 / (1 + np.exp(-sums[r]))
+def predict_rows(columns, feature, threshold, left, first_split, value, first_leaf, base, matrix) -> Any:
+    out = np.empty(len(matrix), np.float32)
+    put_probabilities(
+        columns, feature, threshold, left, first_split, value, first_leaf, base, matrix, np.arange(len(matrix)), out
+    )
+    return out
 
 
 def predict(splits: Splits, rows: Array) -> Array:
     """float32[rows]: the probability of each row of a float32 matrix."""
-    sums, out = np.empty(len(rows), np.float64), np.empty(len(rows), np.float32)
-    sum_of_trees(*splits, rows, sums)
-    probabilities(sums, out)
-    return out
+    made: Array = predict_rows(*splits, rows)
+    return made
 
 
 def predict_plain(forest: Forest, rows: Array) -> list[float]:
@@ -168,12 +174,11 @@ def check(forest: Forest, features: int) -> Forest:
     return forest
 
 
-@kernel
-def choose(
-    probability: Array, words: Array, sharpness: float, recall: float, least: float, order: Array, kept: Array
-) -> None:
+@helper
+def put_choice(probability, words, sharpness, recall, least, kept):
     """Keeps the blocks up to the cut that promises the highest F, with `recall` the square of its beta; a block without
-    words follows what its probability says."""
+    words follows what its probability says, and one of less than `least` is not kept unless there is none better."""
+    order = np.argsort(-probability, kind="mergesort")
     hoped = 0.0
     sharp = np.empty(len(order))
     for b in range(len(order)):
@@ -181,6 +186,7 @@ def choose(
         a, z = p**sharpness, (1 - p) ** sharpness
         sharp[b] = a / (a + z)
         hoped += sharp[b] * words[b]
+    least = min(least, np.float64(probability[order[0]]))
     best, cut, right, taken = -1.0, 0, 0.0, 0
     for k in range(len(order)):
         b = order[k]
@@ -193,3 +199,98 @@ def choose(
             best, cut = promised, k + 1
     for k in range(cut):
         kept[order[k]] = True
+
+
+@kernel
+def choose(probability, words, sharpness, recall, least) -> Any:
+    """bool[blocks], as `put_choice` keeps them."""
+    kept = np.zeros(len(probability), np.bool_)
+    if len(probability) > 0:
+        put_choice(probability, words, sharpness, recall, least, kept)
+    return kept
+
+
+@kernel
+def judge(
+    columns_1, feature_1, threshold_1, left_1, first_split_1, value_1, first_leaf_1, base_1,
+    columns_2, feature_2, threshold_2, left_2, first_split_2, value_2, first_leaf_2, base_2,
+    hopeless, rows, counts, parent, element, sums, path, group, heading,
+) -> Any:  # fmt: skip
+    """The probabilities of two forests, in one call: of the first for all blocks, and of the second, which also reads
+    what the first said of the blocks around, for those that are not hopeless."""
+    probability = np.empty(len(rows), np.float32)
+    if len(rows) == 0:
+        return probability
+    put_probabilities(
+        columns_1, feature_1, threshold_1, left_1, first_split_1, value_1, first_leaf_1, base_1,
+        rows, np.arange(len(rows)), probability,
+    )  # fmt: skip
+    put_context(probability, counts, parent, element, sums, path, group, heading, rows)
+    put_probabilities(
+        columns_2, feature_2, threshold_2, left_2, first_split_2, value_2, first_leaf_2, base_2,
+        rows, np.flatnonzero(probability >= hopeless), probability,
+    )  # fmt: skip
+    return probability
+
+
+# --- what the choice may not tear apart -------------------------------------------------------------------------------
+
+# What a page has that makes a closer look at the choice worth it.
+APART_CODE, APART_FORMULA, HAS_TABLE = 1, 2, 4
+IS_CODE = np.array([tag in {"pre", "listing", "xmp", "plaintext"} for tag in TAGS])
+TABLE = TAGS.index("table")
+DOLLAR = ord("$")
+
+
+@helper
+def near(parent, left, right):
+    """Whether two elements stand in one container, or one of them in a child of it."""
+    for _ in range(4):
+        other = right
+        for _ in range(4):
+            if other == left:
+                return True
+            if other <= 0:
+                break
+            other = parent[other]
+        if left <= 0:
+            break
+        left = parent[left]
+    return False
+
+
+@kernel
+def mend_headings(kept, heading, element, parent, words, in_title) -> Any:
+    """bool[blocks]: the choice, and with it the headings between its blocks; less a first-level heading that says the
+    page's title."""
+    made = kept.copy()
+    for b in range(1, len(kept) - 1):
+        if heading[b] > 0 and not kept[b] and kept[b - 1] and kept[b + 1] and near(parent, element[b], element[b + 1]):
+            made[b] = True
+    others = False
+    for b in range(len(made)):
+        is_headline = heading[b] == 1 and 2 * in_title[b] >= words[b] and words[b] > 0
+        others |= made[b] and not is_headline
+    for b in range(len(made)):
+        if others and heading[b] == 1 and 2 * in_title[b] >= words[b] and words[b] > 0:
+            made[b] = False
+    return made
+
+
+@kernel
+def left_out(tag, element, text, start, kept) -> int:
+    """Bits of what a page has: code and displayed formulas (`$$...$$`) that the choice leaves out, and tables."""
+    bits = 0
+    for e in range(len(tag)):
+        if tag[e] == TABLE:
+            bits |= HAS_TABLE
+            break
+    for b in range(len(element)):
+        if kept[b]:
+            continue
+        if IS_CODE[tag[element[b]]]:
+            bits |= APART_CODE
+        first = start[b]
+        if start[b + 1] - first > 4 and text[first] == DOLLAR and text[first + 1] == DOLLAR:
+            bits |= APART_FORMULA
+    return bits

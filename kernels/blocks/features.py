@@ -24,8 +24,19 @@ import numpy as np
 from gristmill.kernels.base import bare
 from gristmill.kernels.base.bare import point_at
 from gristmill.kernels.base.compiled import helper, kernel
-from gristmill.kernels.base.types import Array
-from gristmill.kernels.base.unicode import DIGIT, LETTER, LOWER, MARK, NUMBER, PUNCTUATION, SYMBOL, TERMINAL, UPPER
+from gristmill.kernels.base.types import Array, Bytes
+from gristmill.kernels.base.unicode import (
+    DIGIT,
+    LETTER,
+    LOWER,
+    MARK,
+    NUMBER,
+    PUNCTUATION,
+    SYMBOL,
+    TERMINAL,
+    UPPER,
+    properties,
+)
 from gristmill.kernels.blocks import columns
 from gristmill.kernels.blocks.columns import ABOVE, BITS, FAR, FEATURES, KIND, KNOWN, LEVELS, REACHES
 from gristmill.kernels.html.names import TAGS
@@ -121,7 +132,7 @@ def escaped(data, i, end):
     return value, 6
 
 
-@kernel
+@helper
 def hints(data, kinds, starts, ends, properties) -> tuple[Any, Any]:
     """A hash table of the words of a page's title, and of the word triples of its meta tags and JSON-LD.
 
@@ -162,7 +173,7 @@ def hints(data, kinds, starts, ends, properties) -> tuple[Any, Any]:
     return keys, values
 
 
-@kernel
+@helper
 def measure(text, start, properties, keys, values, counts, hashes) -> None:
     """Fills counts[block, column of COUNTS] and a hash of each block's text."""
     for b in range(len(start) - 1):
@@ -287,7 +298,7 @@ def is_prose(counts, linked):
     return counts[CHARACTERS] >= PROSE and counts[TERMINALS] > 0 and 2 * linked < counts[CHARACTERS]
 
 
-@kernel
+@helper
 def sum_up(parent, element, linked, counts, sums):
     """sums[element, S_...] over the blocks inside each element; a parent stands before its children."""
     for b in range(len(element)):
@@ -304,7 +315,7 @@ def sum_up(parent, element, linked, counts, sums):
             sums[parent[e]] += sums[e]
 
 
-@kernel
+@helper
 def tree_shape(parent, alike, sums, path, groups):
     """Fills a hash of each element's path, and the groups of like elements."""
     n = len(parent)
@@ -336,7 +347,7 @@ def tree_shape(parent, alike, sums, path, groups):
         groups.sums[g] += sums[e]
 
 
-@kernel
+@helper
 def chain(parent, sums, column, ranks):
     """Fills ranks[element] along the chain from the root to the innermost element with half of the page's sum in a
     column; -1 beside it. Returns the end of the chain."""
@@ -401,7 +412,7 @@ class Ancestry(NamedTuple):
     bulk_steps: int
 
 
-@kernel
+@helper
 def own_features(counts, hashes, linked, out):
     """The features of a block's own text, and how often the page repeats it."""
     n = len(counts)
@@ -542,7 +553,7 @@ def _put_core(row, above, groups, core, bulk, sums, total):
     row[columns.BULK_SHARE] = share(sums[bulk.end, S_CHARACTERS], total)
 
 
-@kernel
+@helper
 def placed_features(elements, blocks, groups, core, bulk, heading, out):
     """The features of a block's place: the elements above it, what its containers hold, and what is like it."""
     n, sums = len(blocks.element), elements.sums
@@ -638,7 +649,7 @@ def _put_windows(b, n, ends, row):
         column += 4
 
 
-@kernel
+@helper
 def around_features(tag, counts, linked, heading, page_kinds, out):
     """The features of a block's neighbours, of the heading above it, and of the page as a whole."""
     n = len(counts)
@@ -714,6 +725,9 @@ def around_features(tag, counts, linked, heading, page_kinds, out):
             until = ends[b, 0]
 
 
+COLUMNS_OF_BLOCK = len(FEATURES)
+
+
 class Tree(NamedTuple):
     """What the features of a page were computed from, for a second look at it."""
 
@@ -723,30 +737,55 @@ class Tree(NamedTuple):
     heading: Array  # int8[blocks]: 1 to 6 where a block is a heading
 
 
-def block_features(page: Any, counts: Array, hashes: Array, page_kinds: int, room: int = 0) -> tuple[Array, Tree]:
-    """float32[blocks, FEATURES] of a page (kernels/html/segment.py), with `room` for more columns. `text.measure` fills
-    `counts` and `hashes`; `page_kinds` are bits of KNOWN."""
-    blocks, elements = len(page.element), len(page.tag)
-    out = np.zeros((blocks, len(FEATURES) + room), np.float32)
+@helper
+def features_of(tag, parent, bits, alike, element, linked, counts, hashes, page_kinds, room):
+    """The rows of features of a page whose blocks are measured, and the fields of `Tree`."""
+    blocks, elements = len(element), len(tag)
+    out = np.zeros((blocks, COLUMNS_OF_BLOCK + room), np.float32)
     sums, group_sums = np.zeros((elements, 6), np.int64), np.empty((elements, 6), np.int64)
-    core, bulk, of_element, sizes, index = (np.empty(elements, np.int32) for _ in range(5))
+    core, bulk = np.empty(elements, np.int32), np.empty(elements, np.int32)
+    of_element, sizes, index = np.empty(elements, np.int32), np.empty(elements, np.int32), np.empty(elements, np.int32)
     path, heading = np.empty(elements, np.uint64), np.zeros(blocks, np.int8)
-    groups = ElementGroups(of_element, index, sizes, group_sums)
-    if blocks:
-        own_features(counts, hashes, page.linked, out)
-        sum_up(page.parent, page.element, page.linked, counts, sums)
-        tree_shape(page.parent, page.alike, sums, path, groups)
+    if blocks > 0:
+        groups = ElementGroups(of_element, index, sizes, group_sums)
+        own_features(counts, hashes, linked, out)
+        sum_up(parent, element, linked, counts, sums)
+        tree_shape(parent, alike, sums, path, groups)
         placed_features(
-            Elements(page.tag, page.parent, page.bits, sums, path),
-            PageBlocks(page.element, page.linked, counts),
+            Elements(tag, parent, bits, sums, path),
+            PageBlocks(element, linked, counts),
             groups,
-            Chain(core, chain(page.parent, sums, S_PROSE, core)),
-            Chain(bulk, chain(page.parent, sums, S_CHARACTERS, bulk)),
+            Chain(core, chain(parent, sums, S_PROSE, core)),
+            Chain(bulk, chain(parent, sums, S_CHARACTERS, bulk)),
             heading,
             out,
         )
-        around_features(page.tag, counts, page.linked, heading, page_kinds, out)
-    return out, Tree(sums, path, of_element, heading)
+        around_features(tag, counts, linked, heading, page_kinds, out)
+    return out, sums, path, of_element, heading
+
+
+@kernel
+def measured_page(
+    data, kinds, starts, ends, properties, text, start, tag, parent, bits, alike, element, linked, page_kinds, room
+) -> Any:
+    """What `measure_page` returns, in one call."""
+    keys, values = hints(data, kinds, starts, ends, properties)
+    counts, hashes = np.empty((len(element), len(COUNTS)), np.int32), np.empty(len(element), np.uint64)
+    measure(text, start, properties, keys, values, counts, hashes)
+    return counts, features_of(tag, parent, bits, alike, element, linked, counts, hashes, page_kinds, room)
+
+
+def measure_page(
+    data: Bytes, page: Any, kinds: Array, starts: Array, ends: Array, page_kinds: int, room: int = 0
+) -> tuple[Array, Array, Tree]:
+    """int32[blocks, COUNTS] and float32[blocks, FEATURES] of a page (kernels/html/segment.py), with `room` for more
+    columns, and the tree. Spans of `data` (kinds FROM_TITLE, FROM_META, FROM_JSON) say what the page is about, and
+    `page_kinds` (bits of KNOWN) what it calls itself."""
+    counts, (rows, *tree) = measured_page(
+        data, kinds, starts, ends, properties(), page.text, page.start, page.tag, page.parent, page.bits, page.alike,
+        page.element, page.linked, page_kinds, room,
+    )  # fmt: skip
+    return counts, rows, Tree(*tree)
 
 
 # --- context: columns for the second model ----------------------------------------------------------------------------
@@ -757,15 +796,15 @@ CONTEXT = (
     "said_alike", "said_siblings", "said_page", "said_section", "said_last_section", "rank", "after_first",
     "before_last",
 )  # fmt: skip
-COLUMNS = len(FEATURES) + len(CONTEXT)
-AT_CONTEXT = len(FEATURES)
+COLUMNS = COLUMNS_OF_BLOCK + len(CONTEXT)
+AT_CONTEXT = COLUMNS_OF_BLOCK
 AT_LEVELS = AT_CONTEXT + 7
 AT_ALIKE = AT_LEVELS + len(LEVELS)
 STEPS = 64  # of rank
 
 
-@kernel
-def context_features(first, counts, parent, element, tree_sums, path, group, heading, out) -> None:
+@helper
+def put_context(first, counts, parent, element, tree_sums, path, group, heading, out):
     """Fills the columns from AT_CONTEXT on; `first` are the first model's probabilities, float32[blocks]."""
     n, elements = len(first), len(parent)
     inside = np.zeros((elements, 2))  # characters, and characters times probability
@@ -854,3 +893,9 @@ def context_features(first, counts, parent, element, tree_sums, path, group, hea
         row[AT_ALIKE + 5] = share(ranks[np.int64(first[b] * STEPS)], ends[n, 0])
         row[AT_ALIKE + 6] = b - begin if begin >= 0 else 10_000
         row[AT_ALIKE + 7] = finish - b if begin >= 0 else 10_000
+
+
+@kernel
+def context_features(first, counts, parent, element, tree_sums, path, group, heading, out) -> None:
+    """As `put_context`, for those who have the first model's probabilities from elsewhere."""
+    put_context(first, counts, parent, element, tree_sums, path, group, heading, out)

@@ -14,12 +14,12 @@ leaves out.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gristmill.kernels.base.bare import inlined
-from gristmill.kernels.base.compiled import kernel
+from gristmill.kernels.base.compiled import helper, kernel
 from gristmill.kernels.base.types import Array, Bytes, Offsets
 from gristmill.kernels.html.compiled import inner
 from gristmill.kernels.html.foreign import after_svg, formula, math_begins, math_said
@@ -130,36 +130,44 @@ def segment(data: Bytes) -> Page:
         raise ValueError(f"a page of {len(data):,} bytes; no more than {LONGEST:,} can be taken")
     data = np.ascontiguousarray(data).view()
     data.flags.writeable = False
-    bound = (
-        int(np.count_nonzero(data == ord("<"))) + 1
-    )  # of elements that are written, of blocks, of tags that hold metadata
+    return Page(*whole_page(data, *tables()))
+
+
+@kernel
+def whole_page(data, flat, hashes, kinds, words, references) -> Any:
+    """The arrays of `Page`."""
+    bound = 1  # of elements that are written, of blocks, of tags that hold metadata
+    for at in range(len(data)):
+        bound += data[at] == 60
     elements = np.empty((2 * bound, 4), np.uint32)  # tag, parent, bits, alike; a cell may come with a row
     blocks = np.empty((bound + 1, 4), np.int32)  # bytes, element, linked, characters
     heads = np.empty((bound, 3), np.int64)  # kind, start, end
     out = np.empty(len(data) + len(data) // 5 + 16, np.uint8)
-    state = np.zeros(STATE, np.int64)
-    read_page(
-        data,
-        state,
-        np.empty((DEEPEST + 2, 4), np.int64),
-        elements,
-        heads,
-        blocks,
-        out,
-        np.zeros(FACTS, np.int64),
-        *tables(),
-    )
-    elements, blocks, heads = elements[: state[ELEMENTS]], blocks[: state[BLOCKS]], heads[: state[HEADS]]
-    start = np.zeros(len(blocks) + 1, np.int64)
-    np.cumsum(blocks[:, 0], out=start[1:])
-    return Page(
-        elements[:, 0].astype(np.uint8), elements[:, 1].astype(np.int32), elements[:, 2].copy(), elements[:, 3].copy(),
-        out[: state[W]].copy(), start, blocks[:, 1].copy(), blocks[:, 2].copy(), blocks[:, 3].copy(),
-        heads[:, 0].astype(np.uint8), heads[:, 1].copy(), heads[:, 2].copy(),
+    state, stack, facts = np.zeros(STATE, np.int64), np.empty((DEEPEST + 2, 4), np.int64), np.zeros(FACTS, np.int64)
+    read_page(data, state, stack, elements, heads, blocks, out, facts, flat, hashes, kinds, words, references)
+    count = state[ELEMENTS]
+    tag, parent = np.empty(count, np.uint8), np.empty(count, np.int32)
+    bits, alike = np.empty(count, np.uint32), np.empty(count, np.uint32)
+    for e in range(count):
+        tag[e], parent[e], bits[e], alike[e] = elements[e, 0], np.int32(elements[e, 1]), elements[e, 2], elements[e, 3]
+    count = state[BLOCKS]
+    start = np.empty(count + 1, np.int64)
+    element, linked, characters = np.empty(count, np.int32), np.empty(count, np.int32), np.empty(count, np.int32)
+    start[0] = 0
+    for b in range(count):
+        start[b + 1] = start[b] + blocks[b, 0]
+        element[b], linked[b], characters[b] = blocks[b, 1], blocks[b, 2], blocks[b, 3]
+    count = state[HEADS]
+    head_kind, head_start, head_end = np.empty(count, np.uint8), np.empty(count, np.int64), np.empty(count, np.int64)
+    for h in range(count):
+        head_kind[h], head_start[h], head_end[h] = heads[h, 0], heads[h, 1], heads[h, 2]
+    text = out[: state[W]].copy()
+    return (
+        tag, parent, bits, alike, text, start, element, linked, characters, head_kind, head_start, head_end,
     )  # fmt: skip
 
 
-@kernel
+@helper
 def read_page(data, state, stack, elements, heads, blocks, out, facts, flat, hashes, kinds, words, references):
     """Fills `elements`, `heads`, `blocks` and `out`; their counts are in `state`."""
     state[BLANK], state[LOW], state[ELEMENTS] = 1, -1, 1

@@ -102,10 +102,10 @@ def try_out(
     tokens_on_the_way: int = 0,
 ) -> Trial:
     """`begun`: when the run's making began, by `time.perf_counter`."""
+    from gristmill.trainer.parallel.ranks import ALONE
     from gristmill.trainer.run.batch_search import divisors, step_rows_on_cpu
     from gristmill.trainer.run.loop import stepper_for
     from gristmill.trainer.run.stopping import reproducible
-    from gristmill.trainer.step.parallel import ALONE
 
     length, rows = loader.shards.meta.row_length, training.rows_per_update
     most = training.rows_per_step or step_rows_on_cpu(rows, length, training.most_step_rows(1))
@@ -133,7 +133,7 @@ def rows_that_fit(
     import psutil
     import torch
 
-    from gristmill.trainer.run.costs import rank_memory
+    from gristmill.trainer.parallel.costs import rank_memory
 
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
     needed = {rows: rank_memory(shape, training, 1, row_length, rows).peak for rows in candidates}

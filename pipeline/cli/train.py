@@ -140,7 +140,7 @@ def show_estimate(ready: Ready, on_gpu: bool, screen: Console) -> None:
 
 def foreseen(ready: Ready, takes: str) -> Table:
     """What would be trained, and what it takes."""
-    from gristmill.trainer.run.costs import rank_memory
+    from gristmill.trainer.parallel.costs import rank_memory
 
     training, shape, length, ranks = ready.training, ready.shape, ready.meta.row_length, ready.ranks
     readers = max(1, ranks // training.ranks_of_a_row)

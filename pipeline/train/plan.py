@@ -16,8 +16,8 @@ from gristmill.pipeline.recipe.plans import LoadedPlan, read_plan
 from gristmill.pipeline.recipe.yaml_settings import check_names
 
 if TYPE_CHECKING:
-    from gristmill.trainer.run.cards import Cards
-    from gristmill.trainer.run.planner import Layout, Task
+    from gristmill.trainer.parallel.cards import Cards
+    from gristmill.trainer.parallel.planner import Layout, Task
     from gristmill.trainer.run.settings import Training
 
 EXAMPLE = "recipes/training/small_model.yaml"
@@ -117,8 +117,8 @@ def training_of(loaded: Loaded, row_length: int, on_gpu: bool) -> Training:
 
 def lay_out(loaded: Loaded, task: Callable[[Cards], Task], ranks: int, only_planned: bool) -> tuple[Layout, int]:
     """What `parallel: auto` chooses, and over how many ranks; RecipeError says why there is nothing to choose."""
-    from gristmill.trainer.run.cards import cards_from
-    from gristmill.trainer.run.planner import NoLayout, choose
+    from gristmill.trainer.parallel.cards import cards_from
+    from gristmill.trainer.parallel.planner import NoLayout, choose
 
     try:
         cards = cards_from(loaded.plan.cards or {}, ranks)

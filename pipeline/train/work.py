@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from gristmill.trainer.evaluation.scoring import Continuation
     from gristmill.trainer.model.model import Decoder
     from gristmill.trainer.model.shapes import DecoderShape
-    from gristmill.trainer.run.cards import Cards
-    from gristmill.trainer.run.planner import Layout
+    from gristmill.trainer.parallel.cards import Cards
+    from gristmill.trainer.parallel.planner import Layout
+    from gristmill.trainer.parallel.ranks import RankGroup
     from gristmill.trainer.run.settings import Training
-    from gristmill.trainer.step.parallel import RankGroup
 
 RESULT = "result.json"
 VOCABULARY_STEP = 64  # matrices of a GPU like round sizes
@@ -190,8 +190,8 @@ def _laid_out(ready: Ready, on_gpu: bool, only_planned: bool) -> Ready:
     import torch
 
     from gristmill.trainer.model.quack import has_fused_linears
-    from gristmill.trainer.run.costs import DocumentLengths
-    from gristmill.trainer.run.planner import Task
+    from gristmill.trainer.parallel.costs import DocumentLengths
+    from gristmill.trainer.parallel.planner import Task
 
     rows = [
         each.row(int(place)).seq_lens
@@ -232,7 +232,7 @@ def finished(ready: Ready, folder: Path) -> dict[str, Any] | None:
 def carry_out(ready: Ready, folder: Path, told: Told, clock: RunClock) -> dict[str, Any] | None:
     """Every rank calls this; the first one gets what came of the run, which is in FOLDER/result.json too. A run that
     was stopped goes on from its last checkpoint; one that is done is not done again."""
-    from gristmill.trainer.step.parallel import join_ranks
+    from gristmill.trainer.parallel.ranks import join_ranks
 
     with join_ranks() as (ranks, device):
         return _trained(ready, folder, told, clock, ranks, device)
@@ -301,7 +301,7 @@ class _Measures:
 
         from gristmill.trainer.evaluation.evaluate import HeldOut, opening_of
         from gristmill.trainer.evaluation.multiple_choice import read_questions
-        from gristmill.trainer.step.parallel import ALONE
+        from gristmill.trainer.parallel.ranks import ALONE
 
         loaded, self.row_length, self.device = ready.loaded, ready.meta.row_length, device
         self.clock = clock
@@ -348,7 +348,7 @@ def try_run(ready: Ready, on_gpu: bool) -> Trial:
 
     from gristmill.pipeline.ablate.trial import pieces_of_questions, try_out
     from gristmill.shards.loader import Loader
-    from gristmill.trainer.step.parallel import ALONE
+    from gristmill.trainer.parallel.ranks import ALONE
 
     begun, device = time.perf_counter(), torch.device("cuda" if on_gpu else "cpu")
     training = ready.training
@@ -404,7 +404,7 @@ def _shape(loaded: Loaded, meta: ShardMeta, source: Path | None) -> DecoderShape
     from gristmill.trainer.model.llama_config import LlamaError, shape_of
     from gristmill.trainer.model.llama_files import read_json
     from gristmill.trainer.model.shapes import DecoderShape, shape_named
-    from gristmill.trainer.run.upcycling import upcycled_shape
+    from gristmill.trainer.model.upcycling import upcycled_shape
 
     asked = loaded.plan.model
     vocabulary = -(-meta.vocab_size // VOCABULARY_STEP) * VOCABULARY_STEP
@@ -427,7 +427,7 @@ def _model(ready: Ready, device: torch.device) -> Decoder:
     from gristmill.trainer.model.attention import fastest
     from gristmill.trainer.model.llama import load_llama
     from gristmill.trainer.model.model import Decoder, initialise
-    from gristmill.trainer.run.upcycling import upcycled
+    from gristmill.trainer.model.upcycling import upcycled
 
     if ready.source is not None:
         model = load_llama(ready.source, device, attend=fastest(device))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html as entities
 import re
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -35,13 +36,17 @@ def with_ingredients(page: Page, counts: Array, kept: Array, stated: Any) -> Arr
     def words_in(block: int) -> frozenset[str]:
         return words_of(text[edges[block] : edges[block + 1]].decode("utf-8", "replace"))
 
-    chosen = [words_in(block) for block in np.flatnonzero(kept)[:MOST_BLOCKS].tolist()]
-    # a block must say it: the words alone stand in the instructions too
-    missing = [each for each in ingredients if not any(len(each & words) >= ENOUGH * len(each) for words in chosen)]
+    with_word = by_word(ingredients)
+    shown: set[int] = set()  # a block must say it: the words alone stand in the instructions too
+    for block in np.flatnonzero(kept)[:MOST_BLOCKS].tolist():
+        shared = shared_words(words_in(block), with_word)
+        shown |= {number for number, count in shared.items() if count >= ENOUGH * len(ingredients[number])}
+    missing = [each for number, each in enumerate(ingredients) if number not in shown]
     if not missing:
         return kept
     short = np.flatnonzero((counts[:, WORDS] <= LONGEST) & (counts[:, WORDS] > 0))[:MOST_BLOCKS].tolist()
-    of_block = {b: said_by(words_in(b), missing) for b in short}
+    with_word = by_word(missing)
+    of_block = {b: said_by(words_in(b), with_word) for b in short}
     best: list[int] = []
     most = 0
     for run in runs([b for b, numbers in of_block.items() if numbers]):
@@ -59,9 +64,23 @@ def words_of(line: str) -> frozenset[str]:
     return frozenset(WORD.findall(entities.unescape(line).lower()))
 
 
-def said_by(block: frozenset[str], ingredients: list[frozenset[str]]) -> list[int]:
+def by_word(ingredients: list[frozenset[str]]) -> dict[str, list[int]]:
+    """The numbers of the ingredients that have a word."""
+    numbers: dict[str, list[int]] = {}
+    for number, words in enumerate(ingredients):
+        for word in words:
+            numbers.setdefault(word, []).append(number)
+    return numbers
+
+
+def shared_words(block: frozenset[str], with_word: dict[str, list[int]]) -> Counter[int]:
+    """How many words a block shares with each ingredient."""
+    return Counter(number for word in block if word in with_word for number in with_word[word])
+
+
+def said_by(block: frozenset[str], with_word: dict[str, list[int]]) -> list[int]:
     """Which of them a block says, or a part of them."""
-    return [number for number, each in enumerate(ingredients) if len(block & each) >= ENOUGH * max(len(block), 1)]
+    return [number for number, count in shared_words(block, with_word).items() if count >= ENOUGH * len(block)]
 
 
 def runs(blocks: list[int]) -> list[list[int]]:

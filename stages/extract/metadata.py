@@ -89,6 +89,9 @@ LOOKED_AT = frozenset(
 )  # fmt: skip
 DESCRIBING = ("description", ":title", "headline")
 OF_PRODUCTS = ("product:", "og:price")
+LOOKED_AT_AS_WRITTEN = frozenset(name.encode() for name in LOOKED_AT)
+DESCRIBING_AS_WRITTEN = tuple(name.encode() for name in DESCRIBING)
+OF_PRODUCTS_AS_WRITTEN = tuple(name.encode() for name in OF_PRODUCTS)
 SIMPLE_NAME = re.compile(rb"[\w:.-]+")
 # `<meta name="..." content="..." />` in three pieces, as five in six are written
 PLAIN_META = (frozenset((b"<meta property=", b"<meta name=", b"<meta itemprop=")), b" content=",
@@ -185,7 +188,10 @@ def read_head(data: bytes | memoryview, kinds: list[int], starts: list[int], end
 def read_meta(head: PageHead, tag: bytes, start: int) -> None:
     parts = tag.split(b'"', 5)
     opens, between, ends = PLAIN_META
-    if len(parts) == 5 and parts[2] == between and parts[0] in opens and parts[4] in ends:
+    is_plain = len(parts) == 5 and parts[2] == between and parts[0] in opens and parts[4] in ends
+    if is_plain:
+        if not may_be_looked_at(parts[1].lower()):
+            return
         names, equivalent, value = [name_in(parts[1])], b"", parts[3]
     else:
         values = attributes(tag)
@@ -204,12 +210,26 @@ def read_meta(head: PageHead, tag: bytes, start: int) -> None:
         if name in ONE_TAG_EACH and (name not in head.authors or len(head.authors[name]) < MOST_AUTHORS):
             head.authors.setdefault(name, []).append(content)
         if name.endswith(DESCRIBING):
-            a, b = place_of(b"content", tag)
+            if is_plain:
+                a = len(parts[0]) + len(parts[1]) + len(between) + 3
+                b = a + len(value)
+            else:
+                a, b = place_of(b"content", tag)
             head.hints.append((start + a, start + b))
         if name == "og:type":
             head.types.add("og:" + content.lower())
         elif name.startswith(OF_PRODUCTS):
             head.types.add("og:product")
+
+
+def may_be_looked_at(name: bytes) -> bool:
+    """Whether a meta tag of this name in lower case, as the source writes it, is one that is looked at."""
+    return (
+        name in LOOKED_AT_AS_WRITTEN
+        or name.endswith(DESCRIBING_AS_WRITTEN)
+        or name.startswith(OF_PRODUCTS_AS_WRITTEN)
+        or SIMPLE_NAME.fullmatch(name) is None
+    )
 
 
 def name_in(value: bytes) -> str:

@@ -13,7 +13,7 @@ import codecs
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -257,13 +257,15 @@ def share_lost(decoded: Decoded) -> float:
 
 
 def declared_in_page(data: bytes) -> str | None:
-    match = META.search(COMMENT.sub(b"", data[:META_BYTES])) or XML.match(data)
+    head = data[:META_BYTES]
+    match = META.search(COMMENT.sub(b"", head) if b"<!--" in head else head) or XML.match(data)
     codec = codec_of(match[1].decode("ascii")) if match else None
     return (
         "utf-8" if codec and codec.startswith("utf-16") else codec
     )  # a tag that can be read byte by byte is not UTF-16
 
 
+@lru_cache(maxsize=256)
 def codec_of(label: str | None) -> str | None:
     """Python's codec for a WHATWG label; None for labels that no browser knows."""
     if not label or not label.isascii():

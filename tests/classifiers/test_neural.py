@@ -47,10 +47,10 @@ from gristmill.classifiers.neural.training import (
 )
 from gristmill.classifiers.training_sets import LabelledTexts
 from gristmill.mixing.weights.spearman import spearman
+from gristmill.trainer.parallel.ranks import current_ranks
 from gristmill.trainer.run.schedule import RateSchedule
 from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.optim import AdamW
-from gristmill.trainer.step.parallel import current_ranks
 from tests.classifiers import neural_makings as makings
 
 HEADS = (makings.QUALITY, makings.TOPIC, makings.VALUE)

@@ -404,6 +404,7 @@ TEXT = [
     Subject(
         "Language",
         {
+            "model": to("lid.176"),
             "model_file": to(other_language_model),
             "shortest": to(1000),
             "top": to(2),
@@ -412,7 +413,12 @@ TEXT = [
     ),
     Subject(
         "ParagraphLanguages",
-        {"model_file": to(other_language_model), "shortest": to(5), "at_least": to(1.0)},
+        {
+            "model": to("lid.176", given=texts(f"{TWO_LANGUAGES}\nSawubona, unjani namhlanje mngani wami omuhle kakhulu?")),
+            "model_file": to(other_language_model),
+            "shortest": to(5),
+            "at_least": to(1.0),
+        },
         given=texts(TWO_LANGUAGES),
     ),
     Subject(

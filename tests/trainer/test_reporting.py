@@ -10,10 +10,10 @@ import torch
 
 from gristmill.kernels.common import energy
 from gristmill.kernels.common.energy import Energy
+from gristmill.trainer.parallel.ranks import ALONE, grid_of
 from gristmill.trainer.run import reporting
 from gristmill.trainer.run.progress import Progress
 from gristmill.trainer.run.reporting import Reporter
-from gristmill.trainer.step.parallel import ALONE, grid_of
 from tests.trainer.tiny_runs import SHAPE, TRAINING
 
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from gristmill.trainer.model.shapes import DecoderShape
+from gristmill.trainer.parallel.pipeline_plan import chosen
 from gristmill.trainer.run.guard import Guard
 from gristmill.trainer.run.schedule import RateSchedule
 from gristmill.trainer.run.settings import WAYS, Training, differences
 from gristmill.trainer.run.unlocking import Unlocking
 from gristmill.trainer.step.muon import Muon
 from gristmill.trainer.step.optim import AdamW
-from gristmill.trainer.step.pipeline_plan import chosen
 
 FULL = Training(
     updates=100,

@@ -18,12 +18,12 @@ from gristmill.shards.orders import Shuffled
 from gristmill.shards.reader import open_shards
 from gristmill.trainer.model.model import Decoder, initialise
 from gristmill.trainer.model.shapes import DecoderShape
+from gristmill.trainer.parallel.ranks import ALONE, RankGroup, join_ranks
 from gristmill.trainer.run import loop
 from gristmill.trainer.run.loop import Outcome, train
 from gristmill.trainer.run.settings import Training
 from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.optim import AdamW
-from gristmill.trainer.step.parallel import ALONE, RankGroup, join_ranks
 
 SHAPE = DecoderShape(vocabulary=50, hidden=16, layers=2, heads=2, kv_heads=1, mlp=32, context=16, tied=True)
 TRAINING = Training(

@@ -38,7 +38,7 @@ from gristmill.trainer.evaluation.scoring import (
     tokenise,
 )
 from gristmill.trainer.model.model import Decoder
-from gristmill.trainer.step.parallel import ALONE, RankGroup
+from gristmill.trainer.parallel.ranks import ALONE, RankGroup
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from gristmill.shards.batch import NO_LABEL
 from gristmill.trainer.model.flops import flops_of
 from gristmill.trainer.model.model import Decoder
 from gristmill.trainer.model.packed import PackedTokens, next_power_of_two
-from gristmill.trainer.step.parallel import ALONE, RankGroup, device_of_messages
+from gristmill.trainer.parallel.ranks import ALONE, RankGroup, device_of_messages
 
 STEP_TOKENS = 16_384  # of a forward pass
 LOGITS = 1 << 27  # that exist at once: 512 MB

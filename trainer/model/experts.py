@@ -1,7 +1,7 @@
 """Mixture of experts: which experts a token goes to, what balances their load, and the experts' matmuls.
 
 No token is dropped: tokens are sorted by expert, and one grouped matmul takes them all, however many each expert has.
-Two things balance the load (`gristmill.trainer.step.expert_parallel` moves both once an update, over all ranks):
+Two things balance the load (`gristmill.trainer.parallel.expert_parallel` moves both once an update, over all ranks):
 
 - a bias for each expert, added to the scores where experts are chosen, never to their weights; it rises where the load
   is below the mean and falls where it is above (Wang et al. 2024, DeepSeek-V3). There is no auxiliary loss then.

@@ -30,8 +30,8 @@ class Stretch(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """Documents that several ranks hold parts of (`gristmill.trainer.model.context`): the first `tokens` of this rank's
-    line; `cuts` are those of all ranks' parts, end to end."""
+    """Documents that several ranks hold parts of (`gristmill.trainer.parallel.context`): the first `tokens` of this
+    rank's line; `cuts` are those of all ranks' parts, end to end."""
 
     tokens: int
     cuts: Tensor

@@ -5,7 +5,7 @@ Candidates are tried from the smallest, doubling until one does not fit, then ha
 speed the smallest is taken: the memory that it leaves is worth more. The try itself is a parameter, so the search is
 the same over a GPU and over a simulated memory. On a GPU a try is real updates at rate 0 on real rows; their effect
 on the optimiser is undone from a checkpoint that is made before. Several ranks do not try, because a rank that runs
-out of memory leaves the others waiting: they take what `gristmill.trainer.step.memory` predicts to fit with room to
+out of memory leaves the others waiting: they take what `gristmill.trainer.parallel.memory` predicts to fit with room to
 spare.
 """
 

@@ -21,10 +21,13 @@ from torch import Tensor
 from gristmill.shards.loader import Loader
 from gristmill.trainer.model.model import Decoder
 from gristmill.trainer.model.quack import has_fused_linears
+from gristmill.trainer.parallel.costs import rank_memory
+from gristmill.trainer.parallel.expert_parallel import BALANCE
+from gristmill.trainer.parallel.pipeline_plan import SPLIT
+from gristmill.trainer.parallel.ranks import ALONE, RankGroup
 from gristmill.trainer.run import progress, reporting
 from gristmill.trainer.run.averaging import average_last
 from gristmill.trainer.run.batch_search import TooLarge, largest_step, predicted_step, step_rows_on_cpu
-from gristmill.trainer.run.costs import rank_memory
 from gristmill.trainer.run.feed import DEPTH, BatchFacts, Feed
 from gristmill.trainer.run.guard import UnsoundRun, Watch, sound
 from gristmill.trainer.run.progress import BadRun, Progress
@@ -34,9 +37,6 @@ from gristmill.trainer.run.stopping import StopAsked, Stopped, reproducible, sto
 from gristmill.trainer.run.unlocking import BucketsOpened, Unlocked, log_from_facts
 from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.checkpoint import CheckpointError, Due
-from gristmill.trainer.step.expert_parallel import BALANCE
-from gristmill.trainer.step.parallel import ALONE, RankGroup
-from gristmill.trainer.step.pipeline_plan import SPLIT
 from gristmill.trainer.step.stepper import Stepper, stepper_of
 
 Evaluate = Callable[[Decoder, int], dict[str, float]]

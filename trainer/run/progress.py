@@ -19,10 +19,10 @@ from gristmill.kernels.common.files import write_whole
 from gristmill.shards.format import BadShards, ShardMeta
 from gristmill.shards.loader import Loader
 from gristmill.trainer.model.shapes import DecoderShape
+from gristmill.trainer.parallel.pipeline_plan import plan_for
+from gristmill.trainer.parallel.ranks import RankGroup
 from gristmill.trainer.run.settings import Training, differences
 from gristmill.trainer.run.unlocking import Unlocked
-from gristmill.trainer.step.parallel import RankGroup
-from gristmill.trainer.step.pipeline_plan import plan_for
 
 RUN, METRICS, CHECKPOINTS, MODEL = "run.json", "metrics.jsonl", "checkpoints", "model"
 

@@ -22,12 +22,12 @@ import torch
 from gristmill.kernels.common.energy import Energy, machine_name, meter_for
 from gristmill.trainer.model.flops import Flops, flops_of, peak_of
 from gristmill.trainer.model.shapes import DecoderShape
+from gristmill.trainer.parallel.ranks import Grid
 from gristmill.trainer.run.feed import BatchFacts
 from gristmill.trainer.run.metrics import MemoryUse, Metrics, Work, line_of, memory_in_use
 from gristmill.trainer.run.progress import METRICS, Progress
 from gristmill.trainer.run.settings import Training
 from gristmill.trainer.run.unlocking import BucketsOpened
-from gristmill.trainer.step.parallel import Grid
 
 BOARD = "tensorboard"
 Told = Callable[[Mapping[str, Any]], None]

@@ -16,14 +16,14 @@ from pydantic.dataclasses import dataclass
 
 from gristmill.trainer.checked import CHECKED, Count, Number, from_json, to_json
 from gristmill.trainer.model.shapes import DecoderShape
+from gristmill.trainer.parallel.expert_parallel import Balance
+from gristmill.trainer.parallel.pipeline_plan import SCHEDULES, SPLIT, Schedule, chosen
+from gristmill.trainer.parallel.replicas import ReplicaGradients
 from gristmill.trainer.run.guard import Guard
 from gristmill.trainer.run.schedule import RateSchedule
 from gristmill.trainer.run.unlocking import Unlocking
-from gristmill.trainer.step.expert_parallel import Balance
 from gristmill.trainer.step.muon import Muon
 from gristmill.trainer.step.optim import AdamW
-from gristmill.trainer.step.pipeline_plan import SCHEDULES, SPLIT, Schedule, chosen
-from gristmill.trainer.step.replicas import ReplicaGradients
 
 Precision = Literal["float32", "bf16", "fp16"]
 Recompute = Literal["none", "selective", "full"]
@@ -52,10 +52,10 @@ class Training:
     blocks' matmuls in fp8 (gristmill.trainer.model.fp8). `zero`: what is sharded over the ranks (0 nothing, 1 the
     optimiser's state and masters, 2 gradients too, 3 weights too); `tensor` ranks share each layer, `context` ranks
     each row; in each of `replicas` groups of neighbours, one a host, the same is sharded, and `replica_gradients` is
-    what they send each other (gristmill.trainer.step.replicas). The blocks are cut into `pipeline` parts, which work on
-    micro-batches of `rows_per_step` rows in the order of `pipeline_schedule` (gristmill.trainer.step.pipeline_plan;
-    None: the quickest by prediction). `experts` ranks share the experts, whose loads `balance` keeps even
-    (gristmill.trainer.step.expert_parallel; None: its defaults). `offload` keeps the optimiser's state on the CPU.
+    what they send each other. The blocks are cut into `pipeline` parts, which work on micro-batches of `rows_per_step`
+    rows in the order of `pipeline_schedule` (None: the quickest by prediction). `experts` ranks share the experts,
+    whose loads `balance` keeps even (None: its defaults). `offload` keeps the optimiser's state on the CPU. All of it
+    is in `gristmill.trainer.parallel`.
     `compile` None: on CUDA only. `deterministic`: on one GPU the same bits each time, at some cost in speed; on the CPU
     that is so anyway.
 

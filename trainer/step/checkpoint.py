@@ -29,8 +29,7 @@ import torch
 from torch import Tensor
 
 from gristmill.kernels.common.files import whole_folder
-from gristmill.trainer.step.parallel import ALONE, RankGroup
-from gristmill.trainer.step.parts import (
+from gristmill.trainer.parallel.parts import (
     Part,
     gather_wholes,
     list_tensors,
@@ -39,6 +38,7 @@ from gristmill.trainer.step.parts import (
     whole_cut,
     write_safetensors,
 )
+from gristmill.trainer.parallel.ranks import ALONE, RankGroup
 
 VERSION = 1
 STATE, MODEL, OPTIMIZER = "state.json", "model.safetensors", "optimizer.safetensors"

@@ -18,8 +18,8 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 from torch import Tensor, nn
 
 from gristmill.trainer.checked import CHECKED, BelowOne, Number
+from gristmill.trainer.parallel.ranks import ALONE, RankGroup
 from gristmill.trainer.step.one_pass_adamw import OnePassAdamW
-from gristmill.trainer.step.parallel import ALONE, RankGroup
 from gristmill.trainer.step.precision import Masters
 
 Loop = Literal["fused", "foreach", "single"]

@@ -31,7 +31,7 @@ def usual_precision(device: torch.device) -> Literal["float32", "bf16"]:
 
 
 class Masters(Protocol):
-    """What an optimiser steps on in place of a weight (`gristmill.trainer.step.offload.MasterLookup`)."""
+    """What an optimiser steps on in place of a weight (`gristmill.trainer.step.masters.MasterLookup`)."""
 
     def of(self, weight: Tensor) -> Tensor: ...
 

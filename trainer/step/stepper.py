@@ -26,13 +26,28 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gristmill.trainer.model.context import ContextAttention, ContextRanks, split
 from gristmill.trainer.model.model import Block, Decoder
 from gristmill.trainer.model.packed import PackedTokens
+from gristmill.trainer.parallel.context import ContextAttention, ContextRanks, split
+from gristmill.trainer.parallel.expert_parallel import BALANCE, Balance, LoadBalance, share_experts
+from gristmill.trainer.parallel.parts import Cut, Part, gather_wholes, list_tensors, whole_cut
+from gristmill.trainer.parallel.pipeline import Pipeline, StagedDecoder
+from gristmill.trainer.parallel.pipeline_plan import SPLIT, Plan, Schedule, plan_for
+from gristmill.trainer.parallel.ranks import ALONE, Grid, RankGroup, grid_of
+from gristmill.trainer.parallel.replicas import ReplicaGradients, ReplicaSum, replica_sum_of
+from gristmill.trainer.parallel.sharded import (
+    ShardedGradients,
+    ShardedMasters,
+    prepare_blocks,
+    shard_fully,
+    slots_of,
+    sum_between_replicas,
+)
+from gristmill.trainer.parallel.tensor_parallel import split_layers
+from gristmill.trainer.parallel.zero import BucketedGradients, Gradients, owners
 from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.checkpoint import Due, Restored
-from gristmill.trainer.step.expert_parallel import BALANCE, Balance, LoadBalance, share_experts
-from gristmill.trainer.step.offload import (
+from gristmill.trainer.step.masters import (
     DeviceMasters,
     HostMasters,
     MasterLookup,
@@ -42,23 +57,8 @@ from gristmill.trainer.step.offload import (
     use_fused_kernel,
 )
 from gristmill.trainer.step.optim import AdamW
-from gristmill.trainer.step.parallel import ALONE, Grid, RankGroup, grid_of
-from gristmill.trainer.step.parts import Cut, Part, gather_wholes, list_tensors, whole_cut
-from gristmill.trainer.step.pipeline import Pipeline, StagedDecoder
-from gristmill.trainer.step.pipeline_plan import SPLIT, Plan, Schedule, plan_for
 from gristmill.trainer.step.precision import LossScale, Precision, autocast_for
 from gristmill.trainer.step.recompute import Recompute
-from gristmill.trainer.step.replicas import ReplicaGradients, ReplicaSum, replica_sum_of
-from gristmill.trainer.step.sharded import (
-    ShardedGradients,
-    ShardedMasters,
-    prepare_blocks,
-    shard_fully,
-    slots_of,
-    sum_between_replicas,
-)
-from gristmill.trainer.step.tensor_parallel import split_layers
-from gristmill.trainer.step.zero import BucketedGradients, Gradients, owners
 
 
 class Stepper:
@@ -234,14 +234,14 @@ def stepper_of(
     is taken over and changed in place; it may be on the CPU and is moved to `device` (None: it stays). All ranks start
     from the first one's weights.
 
-    `ranks` may be a grid made before (`gristmill.trainer.step.parallel.grid_of`), whose `tensor` then counts. `zero` 0:
+    `ranks` may be a grid made before (`grid_of`), whose `tensor` then counts. `zero` 0:
     gradients are summed; 1: masters and optimiser state sharded over the ranks; 2, 3: gradients and weights too.
     `tensor`: this many neighbouring ranks share each layer; `context`: this many share each row
-    (`gristmill.trainer.model.context`; `Stepper.part_of` gives a rank's part). `replicas`: what `zero` shards is
+    (`gristmill.trainer.parallel.context`; `Stepper.part_of` gives a rank's part). `replicas`: what `zero` shards is
     sharded inside each of so many groups of neighbours, which exchange `replica_gradients`
-    (`gristmill.trainer.step.replicas`). `pipeline`: the blocks are cut into so many parts
-    (`gristmill.trainer.step.pipeline_plan` has the `schedule`s), and updates are made by `Stepper.accumulate`.
-    `experts`: this many share the experts (`gristmill.trainer.step.expert_parallel`), whose loads `balance` keeps even.
+    (`gristmill.trainer.parallel.replicas`). `pipeline`: the blocks are cut into so many parts
+    (`gristmill.trainer.parallel.pipeline_plan` has the `schedule`s), and updates are made by `Stepper.accumulate`.
+    `experts`: this many share the experts (`expert_parallel.share_experts`), whose loads `balance` keeps even.
     `offload`: the optimiser's masters and state live on the host.
     """
     device = device or next(model.parameters()).device

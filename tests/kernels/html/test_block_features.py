@@ -20,10 +20,8 @@ from gristmill.kernels.blocks.features import (
     FROM_META,
     FROM_TITLE,
     HINT_BYTES,
-    block_features,
     context_features,
-    hints,
-    measure,
+    measure_page,
 )
 from gristmill.kernels.html.names import TAGS
 from gristmill.kernels.html.segment import Page
@@ -72,23 +70,19 @@ def page_of(tag, parent, bits, alike, encoded, element, linked):
     )  # fmt: skip
 
 
-def measured(page, *spans):
-    """Counts and hashes, with hints of (kind, text)."""
+def measured(page, *spans, known=0):
+    """Counts, rows and tree, with hints of (kind, text)."""
     encoded = [text.encode() for _, text in spans]
     ends = np.cumsum([0] + [len(e) for e in encoded]).astype(np.int64)
     data = np.frombuffer(b"".join(encoded), np.uint8)
-    keys, values = hints(
-        data, np.array([kind for kind, _ in spans], np.uint8), ends[:-1].copy(), ends[1:].copy(), properties()
-    )
-    counts, hashes = np.empty((len(page.element), len(COUNTS)), np.int32), np.empty(len(page.element), np.uint64)
-    measure(page.text, page.start, properties(), keys, values, counts, hashes)
-    return counts, hashes
+    kinds = np.array([kind for kind, _ in spans], np.uint8)
+    return measure_page(data, page, kinds, ends[:-1].copy(), ends[1:].copy(), known, len(CONTEXT))
 
 
 @given(pages(), TEXTS, TEXTS, TEXTS)
 def test_counts_of_blocks_equal_their_plain_twin(drawn, title, meta, json):
     page, texts = drawn
-    counts, _ = measured(page, (FROM_TITLE, title), (FROM_META, meta), (FROM_JSON, json.replace("\\", " ")))
+    counts, *_ = measured(page, (FROM_TITLE, title), (FROM_META, meta), (FROM_JSON, json.replace("\\", " ")))
     table = properties()
     known = set(words_in(title, table)), set(triples_in(words_in(meta, table))), set(triples_in(words_in(json, table)))
     for row, text in zip(counts.tolist(), texts, strict=True):
@@ -99,8 +93,7 @@ def test_counts_of_blocks_equal_their_plain_twin(drawn, title, meta, json):
 @settings(max_examples=200)
 def test_features_equal_their_plain_twin(drawn, known, data):
     page, texts = drawn
-    counts, hashes = measured(page, (FROM_TITLE, "Title words"), (FROM_META, texts[0]))
-    rows, tree = block_features(page, counts, hashes, known, len(CONTEXT))
+    counts, rows, tree = measured(page, (FROM_TITLE, "Title words"), (FROM_META, texts[0]), known=known)
     around = Around(page, [dict(zip(COUNTS, row, strict=True)) for row in counts.tolist()], texts, known)
     expected = as_rows(features_plain(around))
     assert rows.shape == (len(texts), COLUMNS)
@@ -115,7 +108,7 @@ def test_features_equal_their_plain_twin(drawn, known, data):
 
 def test_escapes_in_json_are_read():
     page = page_of([1], [-1], [0], [0], ["caf\u00e9 au lait, s'il".encode()], [0], [0])
-    counts, _ = measured(
+    counts, *_ = measured(
         page, (FROM_JSON, '"x": "caf\\u00e9 au\\nlait"'), (FROM_JSON, "broken \\u00"), (FROM_JSON, "\\")
     )
     assert counts[0, said.IN_JSON] == 1 and counts[0, said.TRIPLES] == 3
@@ -124,7 +117,7 @@ def test_escapes_in_json_are_read():
 def test_hints_are_bounded():
     page = page_of([1], [-1], [0], [0], [b"one two three"], [0], [0])
     started = time.monotonic()
-    counts, _ = measured(page, (FROM_META, "x " * HINT_BYTES + "one two three"), *[(FROM_TITLE, "a")] * 20_000)
+    counts, *_ = measured(page, (FROM_META, "x " * HINT_BYTES + "one two three"), *[(FROM_TITLE, "a")] * 20_000)
     assert counts[0, said.IN_META] == 0 and time.monotonic() - started < 20
 
 
@@ -136,9 +129,8 @@ def test_a_page_of_many_alike_blocks_takes_linear_time():
         page = page_of(
             [4] * count, parent, [0] * count, [7] * count, [b"word word word."] * count, list(range(count)), [0] * count
         )
-        counts, hashes = measured(page)
         started = time.process_time()
-        rows, tree = block_features(page, counts, hashes, 0, len(CONTEXT))
+        counts, rows, tree = measured(page)
         context_features(
             rows[:, 0] / 100, counts, page.parent, page.element, tree.sums, tree.path, tree.group, tree.heading, rows
         )
@@ -154,5 +146,4 @@ def test_a_page_of_many_alike_blocks_takes_linear_time():
 
 def test_a_page_without_blocks_has_no_rows():
     page = page_of([1], [-1], [0], [0], [], [], [])
-    counts, hashes = measured(page)
-    assert block_features(page, counts, hashes, 0)[0].shape == (0, len(FEATURES))
+    assert measured(page)[1].shape == (0, COLUMNS)

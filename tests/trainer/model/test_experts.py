@@ -20,11 +20,11 @@ from gristmill.trainer.model.grouped import expert_mlp, wide_matmul
 from gristmill.trainer.model.model import Decoder, SparseBlock, initialise
 from gristmill.trainer.model.packed import pack_documents
 from gristmill.trainer.model.shapes import DecoderShape, Mixture
-from gristmill.trainer.run.upcycling import upcycled, upcycled_shape
-from gristmill.trainer.step.expert_parallel import Balance, LoadBalance
-from gristmill.trainer.step.memory import memory_of
+from gristmill.trainer.model.upcycling import upcycled, upcycled_shape
+from gristmill.trainer.parallel.expert_parallel import Balance, LoadBalance
+from gristmill.trainer.parallel.memory import memory_of
+from gristmill.trainer.parallel.ranks import ALONE
 from gristmill.trainer.step.optim import AdamW
-from gristmill.trainer.step.parallel import ALONE
 from gristmill.trainer.step.stepper import stepper_of
 
 MIXTURES = {
@@ -237,7 +237,7 @@ def test_only_active_experts_are_work_and_all_are_memory() -> None:
     ],
 )
 def test_layouts_that_do_not_go_together_say_so(wrong: dict[str, int], says: str) -> None:
-    from gristmill.trainer.step.parallel import RankGroup
+    from gristmill.trainer.parallel.ranks import RankGroup
     from gristmill.trainer.step.stepper import _check
 
     with pytest.raises(ValueError, match=says):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from gristmill.trainer.parallel.ranks import RankGroup
 from gristmill.trainer.step.muon import Muon
 from gristmill.trainer.step.optim import (
     AdamW,
@@ -19,7 +20,6 @@ from gristmill.trainer.step.optim import (
     step_if_finite,
     update,
 )
-from gristmill.trainer.step.parallel import RankGroup
 from gristmill.trainer.step.precision import autocast_for
 
 SETTINGS = AdamW(rate=0.01, weight_decay=0.1, faster=(("2.", 3.0),))

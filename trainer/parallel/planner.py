@@ -2,7 +2,7 @@
 
 Every choice of `CHOICES` is combined with every other; a field that was set has that one choice. Of the layouts that
 `gristmill.trainer.step.stepper` accepts and whose predicted memory leaves a share of the card free, the fastest by
-`gristmill.trainer.run.costs` is taken, and of those within 2 % of it the simplest: that whose choices come first. A
+`costs.py` is taken, and of those within 2 % of it the simplest: that whose choices come first. A
 dimension more is a line of `CHOICES`, terms in `memory_of` and `costs`, and what cannot be in `_impossible`.
 """
 
@@ -15,9 +15,8 @@ from itertools import product
 from typing import Any
 
 from gristmill.trainer.model.shapes import DecoderShape
-from gristmill.trainer.run.batch_search import SPARE, divisors
-from gristmill.trainer.run.cards import GB, Cards
-from gristmill.trainer.run.costs import (
+from gristmill.trainer.parallel.cards import GB, Cards
+from gristmill.trainer.parallel.costs import (
     DocumentLengths,
     Seconds,
     host_memory,
@@ -25,6 +24,7 @@ from gristmill.trainer.run.costs import (
     ranks_of_data,
     update_seconds,
 )
+from gristmill.trainer.run.batch_search import SPARE, divisors
 from gristmill.trainer.run.settings import Training
 
 WITHIN = 0.02  # of the best time: the costs are no finer

@@ -26,7 +26,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from gristmill.trainer.step.parallel import Grid, RankGroup
+from gristmill.trainer.parallel.ranks import Grid, RankGroup
 
 ReplicaGradients = Literal["float32", "bf16", "int8"]
 

@@ -3,7 +3,7 @@
 On the host they take no room on the GPU (12 bytes a parameter with AdamW): gradients are copied over in pinned memory,
 the CPU steps in float32, and the new weights are copied back in the model's precision. The result is the same to
 rounding, and slower: 6 bytes a parameter cross the bus each time, and the CPU's memory is read. ZeRO 2 and 3 get the
-same from FSDP2 (`gristmill.trainer.step.sharded`).
+same from FSDP2 (`gristmill.trainer.parallel.sharded`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from gristmill.trainer.parallel.parts import Cut
 from gristmill.trainer.step.optim import step_if_finite
-from gristmill.trainer.step.parts import Cut
 
 
 @dataclass(frozen=True)

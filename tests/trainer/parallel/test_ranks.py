@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gristmill.trainer.step.parallel import ALONE, Grid, RankError, current_ranks, grid_of, join_ranks
+from gristmill.trainer.parallel.ranks import ALONE, Grid, RankError, current_ranks, grid_of, join_ranks
 
 
 def test_without_torchrun_a_process_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:

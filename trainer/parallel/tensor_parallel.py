@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.distributed._functional_collectives import all_reduce, wait_tensor
 
 from gristmill.trainer.model.model import Block, Decoder
-from gristmill.trainer.step.parallel import RankGroup
-from gristmill.trainer.step.parts import Cut, Span
+from gristmill.trainer.parallel.parts import Cut, Span
+from gristmill.trainer.parallel.ranks import RankGroup
 
 
 class ColumnParallelLinear(nn.Linear):

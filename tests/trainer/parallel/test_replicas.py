@@ -13,10 +13,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from gristmill.trainer.parallel.ranks import RankGroup, grid_of
+from gristmill.trainer.parallel.replicas import BLOCK, ReplicaSum, _decode, _encode
 from gristmill.trainer.step import checkpoint
-from gristmill.trainer.step.parallel import RankGroup, grid_of
-from gristmill.trainer.step.replicas import BLOCK, ReplicaSum, _decode, _encode
-from tests.trainer.step.layouts import Curve, Job, Layout, Resumed, Saved, Trained, go, together
+from tests.trainer.parallel.layouts import Curve, Job, Layout, Resumed, Saved, Trained, go, together
 
 EXACT = {
     "zero 0": Layout(replicas=2),

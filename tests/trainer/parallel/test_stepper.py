@@ -16,12 +16,12 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from gristmill.trainer.model.shapes import DecoderShape
+from gristmill.trainer.parallel.memory import memory_of
+from gristmill.trainer.parallel.pipeline_plan import plan_for
 from gristmill.trainer.step import checkpoint
-from gristmill.trainer.step.memory import memory_of
 from gristmill.trainer.step.muon import Muon
-from gristmill.trainer.step.pipeline_plan import plan_for
 from gristmill.trainer.step.stepper import stepper_of
-from tests.trainer.step.layouts import (
+from tests.trainer.parallel.layouts import (
     PIECES,
     SHAPE,
     SOFTMAX,

@@ -12,11 +12,11 @@ import torch
 from benchmarks.training.layouts import rows_of
 from benchmarks.training.speed import batches_on
 from gristmill.trainer.model.shapes import DecoderShape, shape_named
-from gristmill.trainer.run import cards
+from gristmill.trainer.parallel import cards
+from gristmill.trainer.parallel.cards import GB, Cards, cards_from
+from gristmill.trainer.parallel.costs import DocumentLengths, rank_memory, update_seconds
+from gristmill.trainer.parallel.planner import Layout, NoLayout, Task, choose
 from gristmill.trainer.run.batch_search import SPARE
-from gristmill.trainer.run.cards import GB, Cards, cards_from
-from gristmill.trainer.run.costs import DocumentLengths, rank_memory, update_seconds
-from gristmill.trainer.run.planner import Layout, NoLayout, Task, choose
 from gristmill.trainer.run.settings import Training
 from gristmill.trainer.step.muon import Muon
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from gristmill.shards.batch import NO_LABEL
-from gristmill.trainer.model.context import STEP, UNEVEN, owners, split, way_of
 from gristmill.trainer.model.packed import pack_documents
 from gristmill.trainer.model.shapes import DecoderShape
+from gristmill.trainer.parallel.context import STEP, UNEVEN, owners, split, way_of
 
 SHAPE = DecoderShape(97, 32, 1, 4, 2, 48)
 ODD = DecoderShape(97, 24, 1, 3, 3, 48)

@@ -5,7 +5,7 @@ Stage 0 of ZeRO (Rajbhandari et al. 2020) sums them on all ranks. Stage 1 gives 
 orthogonalises whole matrices): the sum goes to its owner, which alone has its float32 master and optimiser state,
 steps, and sends the new weight to all. A bucket's memory is allocated when its first gradient arrives and freed when
 the optimiser has stepped, so it is not there while a forward pass is at its largest. With replicas
-(`gristmill.trainer.step.replicas`) the ranks of one of them do so, and sum what they have over the replicas.
+(`gristmill.trainer.parallel.replicas`) the ranks of one of them do so, and sum what they have over the replicas.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
-from gristmill.trainer.step.parallel import BUCKET, RankGroup
-from gristmill.trainer.step.replicas import ReplicaSum, TwoLevels
+from gristmill.trainer.parallel.ranks import BUCKET, RankGroup
+from gristmill.trainer.parallel.replicas import ReplicaSum, TwoLevels
 
 HOOK = "gradients_taken_by"  # attribute of a weight: the hook that collects its gradient
 ALIGNED = 64  # numbers: each gradient begins at a multiple of 256 bytes

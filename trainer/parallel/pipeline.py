@@ -1,5 +1,5 @@
 """Pipelines: ranks hold different blocks, and pass micro-batches on to each other
-(`gristmill.trainer.step.pipeline_plan` says which and when).
+(`gristmill.trainer.parallel.pipeline_plan` says which and when).
 
 All ranks of a pipeline read the same rows, so only hidden states and their gradients travel: the residual stream of a
 micro-batch, whose size every rank knows. Each direction between two neighbours has a process group of its own, and its
@@ -29,10 +29,10 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from gristmill.trainer.model.linear_cross_entropy import linear_cross_entropy
 from gristmill.trainer.model.model import Decoder
 from gristmill.trainer.model.packed import PackedTokens
-from gristmill.trainer.step.deferred import DeferredWeights
-from gristmill.trainer.step.parallel import Grid, RankGroup
-from gristmill.trainer.step.pipeline_plan import SPLIT, Action, Plan
-from gristmill.trainer.step.zero import BucketedGradients, call_if_alive
+from gristmill.trainer.parallel.deferred import DeferredWeights
+from gristmill.trainer.parallel.pipeline_plan import SPLIT, Action, Plan
+from gristmill.trainer.parallel.ranks import Grid, RankGroup
+from gristmill.trainer.parallel.zero import BucketedGradients, call_if_alive
 
 
 class StagedDecoder(Decoder):

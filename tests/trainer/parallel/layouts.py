@@ -28,11 +28,11 @@ from gristmill.trainer.model.attention import attend
 from gristmill.trainer.model.model import Decoder, initialise
 from gristmill.trainer.model.packed import pack_documents
 from gristmill.trainer.model.shapes import DecoderShape, Mixture
+from gristmill.trainer.parallel.ranks import ALONE, RankGroup, grid_of, join_ranks
 from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.checkpoint import steps
 from gristmill.trainer.step.muon import Muon
 from gristmill.trainer.step.optim import AdamW
-from gristmill.trainer.step.parallel import ALONE, RankGroup, grid_of, join_ranks
 from gristmill.trainer.step.stepper import Stepper, stepper_of
 
 SHAPE = DecoderShape(97, 32, 2, 4, 2, 48, tied=True)

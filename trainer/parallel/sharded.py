@@ -6,7 +6,7 @@ in bf16 where that is the precision; after its backward the gradients are summed
 the whole weights of a block between its forward and its backward pass, stage 3 gathers them twice. Gradients are
 scattered after every pass, so none are ever kept whole.
 
-With replicas (`gristmill.trainer.step.replicas`) a shard is of one replica's ranks, and a hook of FSDP2 sums its
+With replicas (`gristmill.trainer.parallel.replicas`) a shard is of one replica's ranks, and a hook of FSDP2 sums its
 gradient over the replicas, at an update's last pass alone. A mesh of two dimensions would do the same in float32; the
 hook can send less.
 """
@@ -32,12 +32,12 @@ from torch.distributed.fsdp import (
 from torch.distributed.tensor import DTensor, Shard
 
 from gristmill.trainer.model.model import Decoder, SparseBlock
-from gristmill.trainer.step.offload import Slot, scale_gradients
+from gristmill.trainer.parallel.parts import Cut
+from gristmill.trainer.parallel.ranks import RankGroup
+from gristmill.trainer.parallel.replicas import ReplicaSum
+from gristmill.trainer.step.masters import Slot, scale_gradients
 from gristmill.trainer.step.optim import step_if_finite
-from gristmill.trainer.step.parallel import RankGroup
-from gristmill.trainer.step.parts import Cut
 from gristmill.trainer.step.recompute import Recompute, with_recompute
-from gristmill.trainer.step.replicas import ReplicaSum
 
 COMPILED_MOST = 64  # versions of a block's code; torch's own limit is 8
 
@@ -186,7 +186,7 @@ def sum_between_replicas(model: Decoder, between: ReplicaSum) -> list[BetweenRep
 
 
 class ShardedGradients:
-    """Gradients that FSDP2 has sharded (see `gristmill.trainer.step.zero.Gradients`)."""
+    """Gradients that FSDP2 has sharded (see `gristmill.trainer.parallel.zero.Gradients`)."""
 
     def __init__(self, slots: list[Slot], hooks: Sequence[BetweenReplicas] = (), replicas: int = 1) -> None:
         self._slots, self._hooks, self._replicas = slots, hooks, replicas
@@ -219,7 +219,7 @@ class ShardedGradients:
 
 
 class ShardedMasters:
-    """The optimiser steps on the shards themselves (see `gristmill.trainer.step.offload.MasterStore`), on the GPU, or
+    """The optimiser steps on the shards themselves (see `gristmill.trainer.step.masters.MasterStore`), on the GPU, or
     on the host where FSDP2 keeps them there."""
 
     def __init__(self, slots: list[Slot]) -> None:

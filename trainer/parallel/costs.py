@@ -1,4 +1,4 @@
-"""What an update of a layout takes: the memory of a rank (`gristmill.trainer.step.memory`), and seconds.
+"""What an update of a layout takes: the memory of a rank (`gristmill.trainer.parallel.memory`), and seconds.
 
 Seconds are a model, to compare layouts by, and not a promise. It counts
 
@@ -11,7 +11,7 @@ Seconds are a model, to compare layouts by, and not a promise. It counts
 - waiting for the slowest rank: 5 %, as H200s measured, and what rows of unequal documents add: attention's work
   grows with the square of a document, and of ranks with rows of their own one has most (`DocumentLengths.uneven`). Of a
   context 1 % more (its parts are even to that)
-- a pipeline by its simulation (`gristmill.trainer.step.pipeline_plan`), experts over ranks by what two H200s measured
+- a pipeline by its simulation (`pipeline_plan.py`), experts over ranks by what two H200s measured
 - the optimiser by the bytes it moves, with `offload` over PCIe and in the processor's memory (in stages 2 and 3 of ZeRO
   weights and gradients cross PCIe in every pass)
 """
@@ -27,13 +27,13 @@ from statistics import NormalDist
 import numpy as np
 
 from gristmill.kernels.base.types import Array
-from gristmill.trainer.model.context import STEP, UNEVEN, way_of
 from gristmill.trainer.model.flops import Lengths, flops_of
 from gristmill.trainer.model.shapes import DecoderShape
-from gristmill.trainer.run.cards import PCIE, Cards
+from gristmill.trainer.parallel.cards import PCIE, Cards
+from gristmill.trainer.parallel.context import STEP, UNEVEN, way_of
+from gristmill.trainer.parallel.memory import MemoryEstimate, memory_of
+from gristmill.trainer.parallel.pipeline_plan import TAKES, TWO_STAGES, plan_for
 from gristmill.trainer.run.settings import Training
-from gristmill.trainer.step.memory import MemoryEstimate, memory_of
-from gristmill.trainer.step.pipeline_plan import TAKES, TWO_STAGES, plan_for
 
 PEAK_SHARE, HALF_WIDTH = 0.70, 370
 ATTENTION_SHARE, FLASH4_SHARE = 0.3, 0.5  # rows of one document of 65,536; documents of 4,096

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from gristmill.trainer.checked import CHECKED, Number
 from gristmill.trainer.model.model import Decoder, SparseBlock
-from gristmill.trainer.step.parallel import RankGroup
-from gristmill.trainer.step.parts import Cut, Part, whole_cut
+from gristmill.trainer.parallel.parts import Cut, Part, whole_cut
+from gristmill.trainer.parallel.ranks import RankGroup
 
 
 @dataclass(frozen=True, config=CHECKED)

@@ -67,9 +67,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gristmill.trainer.model.context import way_of
 from gristmill.trainer.model.shapes import DecoderShape
-from gristmill.trainer.step.pipeline_plan import SPLIT, Plan
+from gristmill.trainer.parallel.context import way_of
+from gristmill.trainer.parallel.pipeline_plan import SPLIT, Plan
 from gristmill.trainer.step.precision import Precision
 from gristmill.trainer.step.recompute import Recompute
 

@@ -24,16 +24,16 @@ from torch.utils._pytree import tree_leaves
 
 from gristmill.trainer.model import added, fused, gated_mlp, product
 from gristmill.trainer.model.attention import attend_flash4
-from gristmill.trainer.model.context import ContextAttention, ContextRanks, way_of
 from gristmill.trainer.model.fp8 import use_fp8
 from gristmill.trainer.model.model import Block, Decoder, initialise, rotation_of
 from gristmill.trainer.model.packed import Shared, Stretch
 from gristmill.trainer.model.shapes import DecoderShape, Mixture, shape_named
-from gristmill.trainer.step.deferred import DeferredWeights
-from gristmill.trainer.step.memory import kept_of_token, memory_of
+from gristmill.trainer.parallel.context import ContextAttention, ContextRanks, way_of
+from gristmill.trainer.parallel.deferred import DeferredWeights
+from gristmill.trainer.parallel.memory import kept_of_token, memory_of
+from gristmill.trainer.parallel.pipeline_plan import SCHEDULES, SPLIT, Schedule, plan_for
+from gristmill.trainer.parallel.ranks import RankGroup
 from gristmill.trainer.step.optim import AdamW
-from gristmill.trainer.step.parallel import RankGroup
-from gristmill.trainer.step.pipeline_plan import SCHEDULES, SPLIT, Schedule, plan_for
 from gristmill.trainer.step.recompute import Recompute, is_costly, with_recompute
 from gristmill.trainer.step.stepper import stepper_of
 

@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 from gristmill.trainer.model.shapes import DecoderShape, shape_named
-from gristmill.trainer.step.memory import memory_of
-from gristmill.trainer.step.pipeline_plan import (
+from gristmill.trainer.parallel.memory import memory_of
+from gristmill.trainer.parallel.pipeline_plan import (
     SCHEDULES,
     SPLIT,
     Action,

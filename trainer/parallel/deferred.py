@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gristmill.trainer.model.model import Block, Decoder
-from gristmill.trainer.step.tensor_parallel import ColumnParallelLinear, RowParallelLinear
+from gristmill.trainer.parallel.tensor_parallel import ColumnParallelLinear, RowParallelLinear
 
 Waiting = list[tuple[Tensor, Tensor, Tensor]]  # weight, the output's gradient, the input
 

@@ -1,6 +1,6 @@
 """The GPUs of a run, and the links between them: measured where they are, or said, to plan for those that are not.
 
-Links are what makers state, each way, of one GPU: `gristmill.trainer.run.costs` takes a share of it. NVML tells which
+Links are what makers state, each way, of one GPU: `costs.py` takes a share of it. NVML tells which
 NVLinks are up, the kind those of cards elsewhere; without one, GPUs of a host exchange over PCIe. No interface tells
 how fast hosts are linked: where `network_gb_s` is not said it is taken to be 50 GB/s a GPU (400 Gbit/s each).
 """

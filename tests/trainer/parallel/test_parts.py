@@ -11,8 +11,7 @@ from hypothesis import given, strategies as st
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from gristmill.trainer.step.parallel import ALONE
-from gristmill.trainer.step.parts import (
+from gristmill.trainer.parallel.parts import (
     Cut,
     Part,
     gather_wholes,
@@ -22,7 +21,8 @@ from gristmill.trainer.step.parts import (
     whole_cut,
     write_safetensors,
 )
-from gristmill.trainer.step.zero import owners
+from gristmill.trainer.parallel.ranks import ALONE
+from gristmill.trainer.parallel.zero import owners
 
 
 @given(st.integers(0, 1), st.lists(st.integers(1, 5), min_size=2, max_size=8), st.data())
@@ -89,6 +89,6 @@ def test_owners_have_about_equal_shares() -> None:
 
 def test_ranks_that_disagree_about_a_tensor_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     said = [{"a": ["F32", [2], 0, [[0, 2]]]}, {"a": ["F32", [3], 0, [[0, 3]]]}]
-    monkeypatch.setattr("gristmill.trainer.step.parallel.RankGroup.gather", lambda self, value: said)
+    monkeypatch.setattr("gristmill.trainer.parallel.ranks.RankGroup.gather", lambda self, value: said)
     with pytest.raises(ValueError, match="on one rank"):
         list_tensors({}, ALONE)

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gristmill.trainer.step.parallel import RankGroup, device_of_messages
+from gristmill.trainer.parallel.ranks import RankGroup, device_of_messages
 
 Span = tuple[int, int]
 

@@ -1,0 +1,185 @@
+"""Reads the model of the package py3langid as arrays that all processes of a machine share.
+
+The package (BSD-3) carries its model as an archive of arrays: an automaton over bytes, and a matrix of strings by
+classes. It takes 0.7 s to unpack, so that is done once for a version of it, into the user's cache, and mapped from
+there. Everything that a kernel uses as a place is checked when it is unpacked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import io
+import lzma
+import tempfile
+import unicodedata
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gristmill.kernels.base.code_cache import cache_folder
+from gristmill.kernels.base.types import Array, Bytes, Offsets
+from gristmill.kernels.language.naive_bayes import COMPOSABLE, SHIFT, SHOUTED, Bayes, predict, rewritten
+
+if TYPE_CHECKING:
+    import py3langid as py3langid  # the model is its file: a fingerprint must see its version
+
+NOISE = "noise"
+# Labels that are called otherwise here: no language, and kinds of one that is written alike.
+NAMED = {"zxx": NOISE, "uzs": "uz", "arz": "ar", "ary": "ar", "wuu": "zh"}
+LAYOUT = 1  # of the unpacked arrays; another one is another folder
+LARGEST = 256 << 20  # bytes of the archive, unpacked
+ARRAYS = ("steps", "weights", "units", "priors", "label", "longest", "labels")
+
+
+class ModelError(ValueError):
+    """The model is absent, damaged, or of a layout that is not known."""
+
+
+@dataclass(frozen=True)
+class NaiveBayes:
+    """A classifier: its labels, and what it says of a column of texts."""
+
+    labels: tuple[str, ...]
+    model: Bayes
+
+    def predict(self, data: Bytes, offsets: Offsets, wanted: Array | None = None, top: int = 1) -> tuple[Array, Array]:
+        """Numbers of labels (-1 is none) and probabilities, best first; `wanted` is a mask of the texts to judge (all
+        of them). A text in capitals is read in lower case, and characters are read composed, as the model was
+        trained."""
+        asked = np.ones(len(offsets) - 1, np.bool_) if wanted is None else wanted
+        changes = rewritten(data, offsets, asked, *composition())
+        labels, scores = predict(self.model, data, offsets, asked & (changes == 0), top)
+        places = np.flatnonzero(changes)
+        if len(places):
+            texts = [
+                as_trained(bytes(data[offsets[place] : offsets[place + 1]]), int(changes[place])) for place in places
+            ]
+            ends = np.cumsum([0, *map(len, texts)])
+            labels[places], scores[places] = predict(
+                self.model, np.frombuffer(b"".join(texts), np.uint8), ends, np.ones(len(texts), np.bool_), top
+            )
+        return labels, scores
+
+
+def as_trained(data: bytes, changes: int) -> bytes:
+    text = data.decode("utf-8", "replace")
+    if changes & SHOUTED and text.isupper():
+        text = text.lower()
+    return unicodedata.normalize("NFC", text).encode() if changes & COMPOSABLE else text.encode()
+
+
+@lru_cache(maxsize=1)
+def composition() -> tuple[Array, Array]:
+    """By code point: whether a text with it may change when its characters are composed, and its combining class."""
+    points = range(0x20000)
+    marks = np.array([unicodedata.combining(chr(point)) for point in points], np.uint8)
+    suspects = np.zeros(len(points), np.bool_)
+    for point in points:
+        parts = unicodedata.decomposition(chr(point))
+        if parts and not parts.startswith("<"):
+            if unicodedata.normalize("NFC", chr(point)) != chr(point):
+                suspects[point] = True
+            for part in parts.split(" ")[1:]:
+                suspects[int(part, 16)] = True
+    suspects[0x1161:0x1176] = suspects[0x11A8:0x11C3] = True  # vowels and finals of Hangul, which compose by rule
+    return suspects, marks
+
+
+def package_file() -> Path:
+    """The model's file; the package is found, not imported."""
+    package = importlib.util.find_spec("py3langid")
+    if package is None or package.origin is None:
+        raise ModelError("no language model: `pip install py3langid` (it carries the model), or name a model_file")
+    path = Path(package.origin).parent / "data" / "model.npz.xz"
+    if not path.is_file():
+        raise ModelError(f"this version of py3langid has no {path}; name a model_file")
+    return path
+
+
+@lru_cache(maxsize=2)
+def load(path: Path) -> NaiveBayes:
+    content = path.read_bytes()
+    name = f"langid-{LAYOUT}-{hashlib.sha256(content).hexdigest()[:16]}"
+    folder = cache_folder() / name
+    if not folder.is_dir():
+        unpack(content, path, folder)
+    arrays = {each: np.asarray(np.load(folder / f"{each}.npy", mmap_mode="r", allow_pickle=False)) for each in ARRAYS}
+    labels = tuple(arrays.pop("labels").tolist())
+    return NaiveBayes(labels, Bayes(longest=int(arrays.pop("longest")), labels=len(labels), **arrays))
+
+
+def unpack(content: bytes, path: Path, folder: Path) -> None:
+    """Writes the arrays of an archive to a folder that is whole or not there."""
+    arrays = arrays_of(content, path)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{folder.name}-") as draft:
+        made = Path(draft) / "made"
+        made.mkdir()
+        for name, array in arrays.items():
+            np.save(made / f"{name}.npy", array, allow_pickle=False)
+        try:
+            made.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # else another process was first
+                raise
+
+
+def arrays_of(content: bytes, path: Path) -> dict[str, Any]:
+    try:
+        archive = lzma.LZMADecompressor()
+        unpacked = archive.decompress(content, max_length=LARGEST)
+        if not archive.eof:
+            raise ValueError("it ends early, or is too large")
+        with np.load(io.BytesIO(unpacked), allow_pickle=False) as file:
+            given = {name: file[name] for name in file.files}
+        weights, priors = given["ptc"].astype(np.float32), given["pc"].astype(np.float32)
+        following, row, string = given["nextmove"], given["nextmove_row"].astype(np.int64), given["out_feat"]
+        names = [NAMED.get(name, name) for name in given["classes"].tolist()]
+    except (lzma.LZMAError, KeyError, ValueError, OSError, EOFError) as error:
+        raise ModelError(f"{path}: the model of py3langid cannot be read ({error})") from error
+    rows = len(following) // 256
+    if (
+        weights.ndim != 2 or weights.shape[1] != len(priors) != 0 or len(names) != len(priors)
+        or len(following) % 256 or len(row) != len(string) or not len(row) or not np.isfinite(weights).all()
+        or row.min() < 0 or row.max() >= rows
+        or following.min() < 0 or following.max() >= len(row)
+        or string.min() < -1 or string.max() >= len(weights)
+    ):  # fmt: skip
+        raise ModelError(f"{path}: the model of py3langid is damaged, or of a layout that is not known")
+    longest = depth_of(following.reshape(rows, 256), row)
+    # a walk begins in state 0, whose row becomes the first
+    first = int(row[0])
+    order = np.arange(rows)
+    order[[0, first]] = first, 0
+    place = np.empty(rows, np.int64)
+    place[order] = np.arange(rows)
+    following = following.reshape(rows, 256)[order].ravel()
+    steps = (place[row[following]] << 8).astype(np.uint64) | ((string[following] + 1).astype(np.uint64) << SHIFT)
+    labels = list(dict.fromkeys(names))
+    middle = (weights.max(axis=1, keepdims=True) + weights.min(axis=1, keepdims=True)) / 2
+    units = np.maximum((weights.max(axis=1) - middle[:, 0]) / 127, np.float32(1e-9))
+    return {
+        "steps": steps,
+        "weights": np.rint((weights - middle) / units[:, None]).astype(np.int8),
+        "units": units,
+        "priors": priors,
+        "label": np.array([labels.index(name) for name in names], np.int32),
+        "longest": np.int64(longest),
+        "labels": np.array(labels),
+    }
+
+
+def depth_of(following: Array, row: Array) -> int:
+    """How many bytes it takes to the state that is furthest from the first. A state stands for the longest end of what
+    was read that begins a string, so none depends on more."""
+    seen = np.zeros(len(row), np.bool_)
+    reached, depth = np.zeros(1, np.int64), -1
+    while len(reached):
+        seen[reached] = True
+        depth += 1
+        reached = np.unique(following[np.unique(row[reached])])
+        reached = reached[~seen[reached]]
+    return depth
