@@ -1,5 +1,5 @@
-"""The jobs of an ablation as plain data: the base, then a run of every arm, seed and data order, each in a folder of its
-own with the hash of all that it is.
+"""The jobs of an ablation as plain data: the base, then a run of every arm, seed and data order, each in a folder of
+its own with the hash of all that it is.
 
     OUT/base/                        metrics.jsonl  checkpoints/  model/  trained.json
     OUT/jobs/ARM/seed-N[-order-M]/   job.json  metrics.jsonl  trained.json  items.parquet  result.json
