@@ -492,7 +492,7 @@ def runs_of(
     of_arm = [
         str(job["folder"])
         for job in record.get("jobs") or []
-        if job["arm"] == arm and not job.get("second_rate") and job.get("length", 1.0) == 1
+        if job["arm"] == arm and not job.get("second_rate") and (job.get("length") or 1) == 1
     ]
     return [metrics[folder].values[value] for folder in of_arm if folder in metrics]
 
@@ -602,7 +602,7 @@ def seed_of(job: JobRecord) -> str:
     parts = [str(job["seed"])]
     parts += [f"order {job['order']}"] if job.get("order") else []
     parts += ["second rate"] if job.get("second_rate") else []
-    parts += [f"{job['length']:g} of the tokens"] if job.get("length", 1.0) != 1 else []
+    parts += [f"{job['length']:g} of the tokens"] if (job.get("length") or 1) != 1 else []
     return ", ".join(parts)
 
 
