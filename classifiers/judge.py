@@ -24,6 +24,7 @@ from pydantic import Field
 
 from gristmill.classifiers.artifact import DESCRIPTION, read_folder, write_folder
 from gristmill.classifiers.card import Head, HeadKind, Json, JudgeCard, JudgeError, NotExplained, card_of
+from gristmill.kernels.common.extras import install
 from gristmill.kernels.common.settings import Settings
 
 if TYPE_CHECKING:
@@ -120,12 +121,11 @@ class Judge(ABC):
     def score(self, texts: pa.Array | pa.ChunkedArray | Sequence[str | None]) -> Scores:
         """float32_N by head: P(good), the expected class (0 to C - 1), the probability of the likeliest label, or the
         value of the regression."""
-        column = texts if isinstance(texts, pa.Array | pa.ChunkedArray) else pa.array(texts, pa.large_string())
-        return scores_of(self.card, self.outputs(column))
+        return scores_of(self.card, self.outputs(as_column(texts)))
 
-    def probabilities(self, texts: pa.Array | pa.ChunkedArray) -> Scores:
+    def probabilities(self, texts: pa.Array | pa.ChunkedArray | Sequence[str | None]) -> Scores:
         """float32_NC by head, in the order of its labels; heads that are a regression have none."""
-        outputs = self.outputs(texts)
+        outputs = self.outputs(as_column(texts))
         return {
             head.name: np.stack([1 - outputs[head.name], outputs[head.name]], axis=1)
             if head.kind == "probability"
@@ -176,6 +176,10 @@ def load_judge(folder: str | os.PathLike[str], device: str = "cpu") -> Judge:
     return judge
 
 
+def as_column(texts: pa.Array | pa.ChunkedArray | Sequence[str | None]) -> pa.Array | pa.ChunkedArray:
+    return texts if isinstance(texts, pa.Array | pa.ChunkedArray) else pa.array(texts, pa.large_string())
+
+
 def scores_of(card: JudgeCard, outputs: Scores) -> Scores:
     """One number a text and head; of classes the expected one, of labels the probability of the likeliest."""
     return {
@@ -215,12 +219,12 @@ def kind_settings() -> dict[str, type[KindSettings]]:
     return {kind: found for kind in KINDS if (found := kind_class(kind).settings) is not None}
 
 
-def module_to_train(name: str, kind: str, package: str, install: str) -> Any:
+def module_to_train(name: str, kind: str, package: str, extra: str) -> Any:
     """A module that a kind needs to be trained. JudgeError says what to install."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise JudgeError(f"training a {kind} judge needs {package}: pip install '{install}' ({error})") from error
+        raise JudgeError(f"training a {kind} judge needs {package}: {install(extra)} ({error})") from error
 
 
 def _check_golden(where: Path, judge: Judge, golden: object) -> None:

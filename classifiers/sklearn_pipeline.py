@@ -19,9 +19,10 @@ import pyarrow as pa
 
 from gristmill.classifiers.card import Head, JudgeCard, JudgeError
 from gristmill.classifiers.judge import Judge, Scores
+from gristmill.kernels.common.extras import install
 
 FILE = "pipeline.skops"
-INSTALL = "pip install 'gristmill[sklearn]'"
+INSTALL = install("sklearn")
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,23 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gristmill.stages.formatting import as_bytes, as_number, as_percent, as_share, as_short, one_line, plain
+from gristmill.stages.formatting import (
+    as_bytes,
+    as_change,
+    as_growth,
+    as_number,
+    as_percent,
+    as_share,
+    as_short,
+    one_line,
+    plain,
+    with_minus,
+)
 
 __all__ = [
-    "as_amount", "as_bytes", "as_energy", "as_hex", "as_json", "as_money", "as_number", "as_percent", "as_rate", "as_requests",
-    "as_seconds", "as_share", "as_short", "as_tokens", "by_size", "flat", "for_machines", "nearest", "one_line", "plain",
-    "uids_meant",
+    "as_amount", "as_bytes", "as_change", "as_energy", "as_growth", "as_hex", "as_json", "as_moment", "as_money", "as_number",
+    "as_percent", "as_rate", "as_requests", "as_seconds", "as_share", "as_short", "as_tokens", "by_size", "flat",
+    "for_machines", "nearest", "one_line", "plain", "uids_meant", "with_minus",
 ]  # fmt: skip
 HEX = re.compile("[0-9a-f]+")
 
@@ -66,6 +77,13 @@ def as_seconds(seconds: float | None) -> str:
         return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02d} s" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def as_moment(time: str) -> str:
+    """An ISO time without its fraction of a second: 2026-01-31 12:00:00 +01:00."""
+    date, _, rest = time.partition("T")
+    clock, zone = rest[:8], rest[8:].lstrip(".0123456789")
+    return " ".join(part for part in (date, clock, "UTC" if zone in ("Z", "+00:00") else zone) if part)
 
 
 def as_tokens(tokens: int | None, counted: bool) -> str:

@@ -1,13 +1,14 @@
 """How a table looks: in a terminal (and in a notebook, which shows what a terminal would), on a page, in Markdown.
 
 In a terminal a table is as wide as it needs to be, and never wider than the terminal. Numbers are never wrapped. Where
-a table is too wide, columns of text become narrower, the widest first, but for their longest word: rich breaks names.
+a table is too wide, columns of text become narrower where that adds the fewest lines, but for their longest word: rich
+breaks names.
 Heads of several words are set on several lines first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal, TypeAlias
@@ -72,7 +73,7 @@ class TerminalTable(Table):
                 wide_ones = [c for c in widths if columns[c].kind == "text" and widths[c] > limits[c]]
                 if not wide_ones:
                     break
-                widths[max(wide_ones, key=lambda c: widths[c])] -= 1
+                widths[min(wide_ones, key=lambda c: (more_lines(rows, widths, c), -widths[c]))] -= 1
         return widths
 
     def least(self, rows: Sequence[Sequence[Cell]], column: int) -> int:
@@ -122,9 +123,22 @@ def cell_of(value: object, column: Column) -> Cell:
     return value if isinstance(value, Text) else cell(as_text(value, column))
 
 
+def length(value: Cell) -> int:
+    return cell_len(", ".join(value)) if isinstance(value, list) else value.cell_len
+
+
 def widest(rows: Sequence[Sequence[Cell]], column: int) -> int:
-    cells = (row[column] for row in rows)
-    return max((cell_len(", ".join(v)) if isinstance(v, list) else v.cell_len for v in cells), default=0)
+    return max((length(row[column]) for row in rows), default=0)
+
+
+def more_lines(rows: Sequence[Sequence[Cell]], widths: Mapping[int, int], column: int) -> int:
+    """About how many lines a table grows by where a column loses a cell of its width."""
+    more = 0
+    for row in rows:
+        if (long := length(row[column])) >= widths[column]:
+            now = max(-(-length(row[c]) // width) for c, width in widths.items())
+            more += max(0, -(-long // (widths[column] - 1)) - now)
+    return more
 
 
 def shown(value: Cell, width: int) -> Text:

@@ -111,6 +111,15 @@ class Weighted:
                     )
         return rows_out
 
+    def owners(self, places: Offsets, seed: int) -> Array:
+        """The sets that the rows at these places are of."""
+        periods, slots = np.divmod(places, PERIOD)
+        found = np.empty(len(places), np.int64)
+        for period in np.unique(periods).tolist():
+            here = periods == period
+            found[here] = self._pattern(seed, period)[0][slots[here]]
+        return found
+
     def facts(self) -> dict[str, Any]:
         return {"name": "weighted", "counts": list(self.counts), "orders": [order.facts() for order in self.orders]}
 

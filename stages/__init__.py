@@ -62,6 +62,7 @@ HOMES: dict[str, str] = {
     "ParagraphLanguages": "gristmill.stages.text.language",
     "Parquet": "gristmill.stages.read.parquet",
     "Pdf": "gristmill.stages.read.html",
+    "Perplexity": "gristmill.stages.judge.perplexity",
     "PersonalData": "gristmill.stages.text.personal_data",
     "Plain": "gristmill.stages.read.plain",
     "QuantileBuckets": "gristmill.stages.judge.quantile_buckets",

@@ -27,6 +27,7 @@ from gristmill.stages.judge.label import KeepLabels as KeepLabels, Label as Labe
 from gristmill.stages.judge.llm_label import LlmLabel as LlmLabel
 from gristmill.stages.judge.llm_score import LlmScore as LlmScore
 from gristmill.stages.judge.ocr import Ocr as Ocr
+from gristmill.stages.judge.perplexity import Perplexity as Perplexity
 from gristmill.stages.judge.quantile_buckets import QuantileBuckets as QuantileBuckets
 from gristmill.stages.judge.threshold import Threshold as Threshold
 from gristmill.stages.others.datatrove import Datatrove as Datatrove

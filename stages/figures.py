@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Self
 
-from gristmill.stages.formatting import as_percent, as_share, as_short
+from gristmill.stages.formatting import as_percent, as_share, as_short, with_minus
 
 Report = Mapping[str, Any]  # report.json of a stage: its counts, and its metrics (`Flow.report`)
 LICENSE = "license/"  # in `noted`, before the name of a license that documents state: for the dataset card
@@ -105,7 +105,7 @@ def as_text(value: object, column: Column) -> str:
         return value if isinstance(value, str) else str(value)  # markup stays markup
     if column.kind == "share":
         return as_percent(value)
-    return f"{value:,}" if isinstance(value, int) else as_short(value)
+    return with_minus(f"{value:,}") if isinstance(value, int) else as_short(value)
 
 
 @dataclass(frozen=True)

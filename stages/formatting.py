@@ -28,8 +28,27 @@ def one_line(text: str) -> str:
 ROUNDING = 1e-12  # a sum of shares that are all of it may come to a little less
 
 
+def with_minus(text: str) -> str:
+    """A number with a minus sign where it has a hyphen."""
+    return f"−{text[1:]}" if text.startswith("-") else text
+
+
 def as_number(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.0f}"
+    return "–" if value is None else with_minus(f"{value:,.0f}")
+
+
+def as_change(value: float, form: str = ",") -> str:
+    """A number with its sign, none before 0."""
+    return with_minus(f"{value:+{form}}") if value else f"{abs(value):{form}}"
+
+
+def as_growth(before: float | None, after: float | None) -> str:
+    """By how much of what it was a number has changed; from ten times on, how many times it is what it was. Nothing
+    where one is not known, or nothing."""
+    if not before or after is None:
+        return ""
+    change = after / before - 1
+    return f"×{after / before:,.0f}" if change >= 9 else as_change(change if abs(change) >= 0.005 else 0, ".0%")
 
 
 def as_share(part: float, whole: float) -> str:
@@ -51,7 +70,7 @@ def as_bytes(size: float | None) -> str:
 
 def as_percent(share: float) -> str:
     """Two decimals; what is not quite all, or not quite nothing, never looks as if it were."""
-    text = f"{share:.2%}".replace("-", "−")
+    text = with_minus(f"{share:.2%}")
     if text == "100.00%" and share < 1 - ROUNDING:
         return ">99.99%"
     return "<0.01%" if text == "0.00%" and share > 0 else text.removeprefix("−") if text == "−0.00%" else text
@@ -59,4 +78,4 @@ def as_percent(share: float) -> str:
 
 def as_short(value: float) -> str:
     """Three digits that count, or whole thousands."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return with_minus(f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}")

@@ -10,6 +10,7 @@ in a notebook, on a table of Arrow, pandas, polars or Hugging Face datasets:
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -40,6 +41,7 @@ from gristmill.stages.contract import (
     setting_at,
     signals_bounded,
     signals_of,
+    who_adds,
     with_columns,
 )
 from gristmill.stages.documents import BASE, PAGE, Origin, Reading
@@ -97,6 +99,11 @@ class Stage(Settings, ABC, metaclass=SaysInOneLine):
     def gpu(self) -> bool:
         """Is it to run where a GPU is?"""
         return False
+
+    @property
+    def gpus(self) -> int:
+        """How many of a machine's GPUs one process of it uses."""
+        return int(self.gpu)
 
     def prepare(self) -> None:
         """Work that is worth doing once on a machine, before workers start: kernels compiled, tables built. Nothing may
@@ -215,7 +222,7 @@ class Map(Stage):
         out = []
         for batch in batches:
             columns = {name: batch.column(name) for name in batch.schema.names if name == ROW}
-            done = self._told_of_nulls(batch.drop_columns([*columns]))
+            done = self._checked_for_caller(batch.drop_columns([*columns]))
             kept, whole = done.verdict.kept, with_columns(done.batch, columns)
             if done.made is None:
                 out.append(whole.filter(pa.array(kept)))
@@ -224,14 +231,20 @@ class Map(Stage):
                 out.append(Made(with_columns(done.made.batch, origins), done.made.rows).between(whole, kept))
         return back(pa.Table.from_batches(out))
 
-    def _told_of_nulls(self, batch: pa.RecordBatch) -> Applied:
-        """The stage's answer on rows of a caller's table. If it fails and texts are null, which documents of a run
-        never are, the error says so."""
+    def _checked_for_caller(self, batch: pa.RecordBatch) -> Applied:
+        """The stage's answer on rows of a caller's table. If it fails where a column that it reads is not there, or
+        where texts are null, which documents of a run never are, the error says so."""
         try:
             return self.checked(batch)
         except (CannotRun, ContractBroken):
             raise
+        except NoSuchSignal as error:
+            raise NoSuchSignal(f"{self.called}: {error}") from error
         except Exception as error:  # a stage of one's own may raise anything
+            if isinstance(error, KeyError):
+                read = (*self.needs, *re.findall('Field "(.+)" does not exist', str(error)))  # pyarrow's words
+                for name in (name for name in read if name not in batch.schema.names):
+                    raise lacks_column(self, name, batch.schema.names) from error
             texts = batch.column("text") if "text" in batch.schema.names else None
             if texts is None or not texts.null_count:
                 raise
@@ -277,7 +290,7 @@ class Rule(Map):
     otherwise writes a `verdict`; limits that it declares all the same have sliders in the report.
 
     A rule that `needs` only what the reader knew (url, date, source...) decides on the spot: what it drops costs
-    nothing after it. Every other rule decides at the end of its leg, on stored signals.
+    nothing after it. Every other rule decides at the end of its segment, on stored signals.
     """
 
     limits: ClassVar[tuple[Limit, ...]] = ()  # in the order in which they are tested; `needs` follows from them
@@ -499,7 +512,7 @@ class Global(Stage):
         for name in ("text", "url"):
             read = self.needs_text if name == "text" else name in self.columns
             if read and len(table) and name not in table.column_names:
-                raise TypeError(f"{self.called} reads the column `{name}`; there are {names_in(table.column_names)}")
+                raise lacks_column(self, name, table.column_names)
         documents, added = as_documents(table)
         for name in self.wants:
             Signals(documents).column(name)
@@ -511,6 +524,10 @@ class Global(Stage):
         for name, kind in self.added_types.items():
             kept = kept if name in kept.column_names else kept.append_column(name, pa.nulls(len(kept), kind))
         return back(kept.drop_columns([name for name in added if name in kept.column_names]))
+
+
+def lacks_column(stage: Stage, name: str, columns: Iterable[str]) -> TypeError:
+    return TypeError(f"{stage.called} reads the column `{name}`; there are {names_in(columns)}{who_adds(name)}")
 
 
 __all__ = [

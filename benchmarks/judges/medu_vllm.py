@@ -40,6 +40,7 @@ from gristmill.classifiers.llm.model import Answer, Request
 from gristmill.classifiers.llm.tokens import PromptTokens
 from gristmill.classifiers.llm.vllm import VllmModel, VllmSettings
 from gristmill.classifiers.rating import medu, prompts as medu_prompts
+from gristmill.classifiers.rating.rubric import ByDescription
 from gristmill.classifiers.rating.sample import cut_texts
 
 RUBRIC_TOKENS, DOCUMENT_TOKENS, ANSWER_TOKENS = 352, 512, 200
@@ -243,9 +244,8 @@ def whole_path(options: argparse.Namespace, model: VllmModel, requests: list[Req
     for what in ("medu.label, at once", "medu.label, all answers kept"):
         with AnswerCache(kept) as cache:
             start = time.perf_counter()
-            labels = medu.label(
-                model, "knowledge", "a test of knowledge and reasoning in English", documents, "at_once", cache
-            )
+            asking = ByDescription("a test of knowledge and reasoning in English")
+            labels = medu.label(model, "knowledge", asking, documents, cache)
             seconds = time.perf_counter() - start
         tell(
             f"documents a second: {what}", machine=machine(), sizes={"documents": len(documents)},

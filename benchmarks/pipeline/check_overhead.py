@@ -30,7 +30,7 @@ from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.run import run
 from gristmill.pipeline.shuffle import spill
-from gristmill.pipeline.store import checksums
+from gristmill.pipeline.store import storage
 from tests.pipeline.run.killed_runs import make_crawl
 
 STAGES = """\
@@ -53,12 +53,11 @@ def seconds(recipe: Path, out: Path, checked: bool) -> float:
     """Processor seconds of a run."""
     with contextlib.ExitStack() as stack:
         if not checked:
-            stack.enter_context(patch.object(checksums, "is_whole", lambda store, path, checksum: True))
+            stack.enter_context(patch.object(storage, "is_whole", lambda store, path, checksum: True))
             stack.enter_context(
                 patch.object(spill, "checked_batch", lambda reader, place, path: reader.get_batch(place))
             )
             stack.enter_context(patch.object(spill, "batch_checksum", lambda batch, place, count: ""))
-            stack.enter_context(patch.object(spill, "as_in_a_file", lambda batch: batch))
         gc.collect()
         begin = time.process_time()
         run(recipes.load(recipe), str(out), Where(0), Quieter())

@@ -1,12 +1,16 @@
-"""What the report of a million documents costs: time to look at their signals and to write the page, its size, and how
-fast a browser opens it.
+"""What the report of a million documents costs: time to look at their signals and to write the page, memory, its size,
+and how fast a browser opens it.
 
-    python -m benchmarks.pipeline.report_size [--documents 1000000] [--sources 4] [--out FOLDER] [--chromium
-      /usr/bin/chromium]
+    python -m benchmarks.pipeline.report_size [--documents 1000000] [--times 1] [--sources 4] [--out FOLDER]
+      [--chromium /usr/bin/chromium]
 
 No crawl is read: signals of random documents go through the writers of a run, are decided on by its rules (FineWeb's,
 31 thresholds), and `run.json`, the stages' reports and the survey are made by the code that makes them at the end of a
 run. Texts are short, for the report reads almost none of them.
+
+`--times 100` makes the run of 100 million: each part is listed a hundred times, under other names, and counted as often.
+The survey reads a part once, and takes its answer again for each of the other names; the time of reading is therefore
+that of `--documents`, while merging and the page are those of all.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import json
 import platform
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +31,12 @@ from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.report.build import build_report
 from gristmill.pipeline.report_data.rejects import run_samples, task_of_samples
-from gristmill.pipeline.report_data.survey import survey_segments
+from gristmill.pipeline.report_data.survey import Look, run_survey, survey_segments
 from gristmill.pipeline.store.counts import Counts
 from gristmill.pipeline.store.partitions import new_part, write_table
-from gristmill.pipeline.store.records import MapTask, Phase, RejectsSettings, RuleSpec
+from gristmill.pipeline.store.records import LookTask, MapTask, Phase, RejectsSettings, Result, RuleSpec
 from gristmill.pipeline.store.run_records import SegmentRules, rules_by_segment
-from gristmill.pipeline.store.serialize import plain
+from gristmill.pipeline.store.serialize import dumps, plain
 from gristmill.pipeline.store.storage import Store, json_bytes
 from gristmill.pipeline.tasks.map_task import run_map_task
 from gristmill.stages import C4Quality, FinewebQuality, GopherQuality, GopherRepetition, KeepLanguages
@@ -70,8 +75,8 @@ def signals(rules: list[Any], rows: int, chance: np.random.Generator) -> dict[st
     return made
 
 
-def make_run(store: Store, documents: int, sources: int, seed: int) -> None:
-    """The folder of a run that read, measured and decided."""
+def make_run(store: Store, documents: int, times: int, sources: int, seed: int) -> None:
+    """The folder of a run that read, measured and decided; it counts each document so many `times`."""
     chance = np.random.default_rng(seed)
     rules = [
         KeepLanguages(languages=["en"], thresholds={}),
@@ -112,9 +117,11 @@ def make_run(store: Store, documents: int, sources: int, seed: int) -> None:
         )
         [result] = run_map_task(task).phases
         for called, count in result.counts.items() if result is not None else ():
-            totals[called][source].add(count)
+            for _ in range(times):
+                totals[called][source].add(count)
         parts.append(part)
-        read[source] += rows
+        read[source] += times * rows
+    parts = [replace(part, key=f"{part.key}-{number}") for number in range(times) for part in parts]
     store.write_if_other("partitions/language/rules.json", json_bytes(plain(SegmentRules(written, tuple(parts)))))
     entries = [
         entry(
@@ -136,7 +143,7 @@ def make_run(store: Store, documents: int, sources: int, seed: int) -> None:
         samples = run_samples(task_of_samples(store, name, store.files(f"stages/{name}/rejects"), segments, [])).seen
         store.write_if_other(f"stages/{name}/report.json", json_bytes(its | {"samples": samples}))
     run = {
-        "name": "a million documents",
+        "name": f"{documents * times:,} documents",
         "status": "done",
         "gristmill": "0",
         "recipe": {},
@@ -166,6 +173,31 @@ def entry(name: str, kind: str, about: str, settings: dict[str, Any], sources: d
     } | whole.in_record().to_json()
 
 
+def reading_once() -> Look:
+    """Carries out a survey in this process. Parts of the same files are read once; the sample has no document twice."""
+    answers: dict[object, Result] = {}
+
+    def answer(task: LookTask) -> Result:
+        if "parts" not in task.given:
+            return run_survey(task)
+        key = task.step, dumps(task.given["question"]), tuple(part.documents for part in task.given["parts"])
+        if key in answers:
+            return Result() if task.step == "sample" else answers[key]
+        return answers.setdefault(key, run_survey(task))
+
+    return lambda tasks: [answer(task) for task in tasks]
+
+
+def peak_memory() -> int:
+    """The largest memory of this process since `forget_peak`, in bytes."""
+    [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) << 10
+
+
+def forget_peak() -> None:
+    Path("/proc/self/clear_refs").write_text("5")
+
+
 def opened(path: Path, chromium: str, times: int = 5) -> list[float]:
     """Seconds from navigation to the end of load, with all sliders ready."""
     from playwright.sync_api import sync_playwright
@@ -187,46 +219,38 @@ def opened(path: Path, chromium: str, times: int = 5) -> list[float]:
 def main() -> None:
     wanted = argparse.ArgumentParser(description=__doc__)
     wanted.add_argument("--documents", type=int, default=1_000_000)
+    wanted.add_argument("--times", type=int, default=1, help="as often is each document counted")
     wanted.add_argument("--sources", type=int, default=4)
     wanted.add_argument("--out", type=Path, default=None)
     wanted.add_argument("--chromium", default="/usr/bin/chromium")
     asked = wanted.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         store = Store(str(asked.out or temporary))
-        make_run(store, asked.documents, asked.sources, seed=0)
+        make_run(store, asked.documents, asked.times, asked.sources, seed=0)
+        base = {
+            "machine": platform.processor() or platform.machine(),
+            "versions": {"pyarrow": pa.__version__, "numpy": np.__version__},
+            "sizes": {"documents": asked.documents * asked.times, "sources": asked.sources},
+        }
+        forget_peak()
         start = time.perf_counter()
-        survey_segments(store)
+        survey_segments(store, look=reading_once())
         looked = time.perf_counter()
         text = build_report(RunFolder(store.address)).encode("utf-8", "replace")
         store.write("report.html", text)
         ended = time.perf_counter()
-        base = {
-            "machine": platform.processor() or platform.machine(),
-            "versions": {"pyarrow": pa.__version__, "numpy": np.__version__},
-        }
-        sizes = {"documents": asked.documents, "sources": asked.sources}
-        print(
-            json.dumps(
-                {"what": "signals surveyed", **base, "sizes": sizes, "median": round(looked - start, 3), "unit": "s"}
-            )
-        )
-        print(
-            json.dumps(
-                {
-                    "what": "report written, survey included",
-                    **base,
-                    "sizes": sizes,
-                    "median": round(ended - start, 3),
-                    "unit": "s",
-                }
-            )
-        )
-        print(json.dumps({"what": "report.html", **base, "sizes": sizes, "median": len(text), "unit": "bytes"}))
+        for what, value, unit in (
+            ("signals surveyed", round(looked - start, 3), "s"),
+            ("report written, survey included", round(ended - start, 3), "s"),
+            ("report written", round(ended - looked, 3), "s"),
+            ("peak memory", peak_memory(), "bytes"),
+            ("report.html", len(text), "bytes"),
+        ):
+            print(json.dumps({"what": what, **base, "median": value, "unit": unit}))
         if Path(asked.chromium).exists():
-            seconds = opened(Path(str(asked.out or temporary)) / "report.html", asked.chromium)
-            print(json.dumps({"what": "opened in Chromium", **base, "sizes": sizes,
-            "median": round(float(np.median(seconds)), 3), "spread": [round(min(seconds), 3), round(max(seconds), 3)],
-            "unit": "s"}))  # fmt: skip
+            seconds = opened(Path(store.address) / "report.html", asked.chromium)
+            print(json.dumps({"what": "opened in Chromium", **base, "median": round(float(np.median(seconds)), 3),
+            "spread": [round(min(seconds), 3), round(max(seconds), 3)], "unit": "s"}))  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -289,7 +289,7 @@ def check_packages(folder: Path, root: Path) -> dict[str, object]:
         recipe.write_text(f"name: {name}\nsources: {sources}\nstages: {stages}\n")
         python(COMMAND, "run", recipe, "--out", folder / "out" / name, "--workers", 1, path=[root])
         why = reasons(recipe, folder / "out" / name, [folder / "upgraded", root])
-        said[name] = sorted({reason for reason in why.values() if not reason.startswith("known once")})
+        said[name] = sorted({reason for reason in why.values() if not reason.startswith("known after")})
     return {
         "what": "packages at version 99",
         "packages": PACKAGES,

@@ -2,7 +2,7 @@
 """Layouts of a model over GPUs beside one GPU, at equal tokens an update and in the same run: speed, memory beside the
 prediction, losses.
 
-    torchrun --standalone --nproc-per-node 2 -m benchmarks.training.layouts [--ways one,zero 2,zero 3,1f1b]
+    torchrun --standalone --nproc-per-node 2 -m benchmarks.training.layouts [--ways "one,zero 2,zero 3,1f1b"]
       [--shape 1.3b] [--row 4096] [--micros 16] [--tokens 32768] [--rounds 2] [--updates 0] [--tiny]
 
 A way is one or more of these, joined by +: `one` (one GPU, the others wait), `auto` (as `parallel: auto` chooses),

@@ -40,6 +40,7 @@ _has_kernels, _fits_matmul = (
 )
 
 MEAN_LENGTH = {4096: 900, 1024: 500}
+ROWS = {"124m": 1024}  # tokens of a row; of other shapes 4,096
 VOCABULARY = 50_304
 TFLOPS = 1e12
 
@@ -272,12 +273,20 @@ def profile(step: Callable[[], None], name: str) -> None:
         )
 
 
+def shapes_of(given: str) -> list[tuple[str, int]]:
+    """Shapes with the length of their rows."""
+    named = [entry.partition(":") for entry in given.split(",")]
+    for name, _, _ in named:
+        shape_named(name, VOCABULARY)
+    return [(name, int(row or ROWS.get(name, 4096))) for name, _, row in named]
+
+
 def main() -> None:
     from benchmarks.training.work import tidy  # which imports this module
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="ceiling,ours,transformers")
-    parser.add_argument("--shapes", default="1.3b:4096,124m:1024")
+    parser.add_argument("--shapes", type=shapes_of, default="1.3b,124m", help="of a NAME or NAME:ROW each")
     parser.add_argument("--steps", default="32768,65536")
     parser.add_argument("--passes", type=int, default=1)
     parser.add_argument("--engines", default="fastest")
@@ -296,8 +305,8 @@ def main() -> None:
     jobs: list[Callable[[], None]] = []
     if "ceiling" in wanted:
         jobs.append(lambda: ceiling(args, device))
-    for entry in args.shapes.split(","):
-        name, row = entry.split(":")[0], 64 if args.tiny else int(entry.split(":")[1])
+    for name, row in args.shapes:
+        row = 64 if args.tiny else row
         for engine in args.engines.split(",") if "ours" in wanted else ():
             for tokens in [256] if args.tiny else [int(n) for n in args.steps.split(",")]:
                 for mean in [MEAN_LENGTH.get(row, row // 3), row] if args.full else [MEAN_LENGTH.get(row, row // 3)]:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from gristmill.classifiers.card import JudgeError
 from gristmill.classifiers.embedding.static import is_static, read_static
 from gristmill.kernels.base.types import Array
+from gristmill.kernels.common.extras import install
 
 ENCODER = "gristmill.classifiers.embedding.encoder"  # imported when one is read, so that no other asks for torch
 
@@ -32,5 +33,5 @@ def read_embedder(folder: str, most: int, device: str) -> Embedder:
     try:
         model: Embedder = import_module(ENCODER).read_embedding_encoder(path, most, device)
     except ImportError as error:
-        raise JudgeError(f"{folder} is an encoder, which needs torch: pip install 'gristmill[gpu]'") from error
+        raise JudgeError(f"{folder} is an encoder, which needs torch: {install('gpu')}") from error
     return model

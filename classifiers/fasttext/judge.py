@@ -29,6 +29,7 @@ from gristmill.classifiers.fasttext.preprocessing import PIECES, TOKENIZER_FILE,
 from gristmill.classifiers.judge import Epochs, Judge, KindSettings, Lesson, Log, Scores, Train
 from gristmill.classifiers.training_sets import LabelledTexts
 from gristmill.kernels.base.splitmix import mixed_all
+from gristmill.kernels.common.extras import install
 from gristmill.kernels.common.paths import RecipePath
 from gristmill.kernels.language.fasttext_bytes import LABEL_PREFIX
 from gristmill.kernels.language.fasttext_words import only_words_plain
@@ -277,7 +278,7 @@ def trainer_here() -> tuple[Any, dict[str, str]]:
             name = next(iter(packages_distributions().get("fasttext", ["fasttext"])))
             return fasttext, {name: version(name)}
     raise JudgeError(
-        "training a fasttext judge needs the package floret: pip install 'gristmill[train]'; or fasttext, if it is there"
+        f"training a fasttext judge needs the package floret: {install('train')}; or fasttext, if it is there"
     )
 
 

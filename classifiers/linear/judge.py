@@ -25,6 +25,7 @@ from gristmill.classifiers.linear.explain import term_contributions
 from gristmill.classifiers.training_sets import LabelledTexts
 from gristmill.kernels.base.columns import TextColumn, text_column
 from gristmill.kernels.base.types import Array
+from gristmill.kernels.common.extras import install
 from gristmill.kernels.language.hashed_terms import WIDEST, Terms, term_column, weighed
 
 WEIGHTS_FILE = "weights.safetensors"
@@ -153,7 +154,7 @@ def train_linear(labelled: LabelledTexts, head: Head, recipe: LinearRecipe) -> L
         from sklearn.exceptions import ConvergenceWarning  # type: ignore[import-untyped]
         from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
     except ImportError as error:
-        raise JudgeError("training a linear judge needs scikit-learn: pip install 'gristmill[train]'") from error
+        raise JudgeError(f"training a linear judge needs scikit-learn: {install('train')}") from error
     if head.kind == "regression":
         raise JudgeError("a linear judge is fitted to labels: cut the values into classes")
     if not (FEWEST_BITS <= recipe.bits <= MOST_BITS and 1 <= recipe.widest <= WIDEST and recipe.looseness > 0):

@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 
 from gristmill.classifiers.llm.labels import LabelTree, label_tree
 from gristmill.classifiers.llm.model import LanguageModelError, Request
+from gristmill.kernels.common.extras import install
 
 MESSAGE = "\ue000message\ue001"  # stands for the message while the chat template is rendered
 # for templates that write today's date (Llama 3.2, Mistral): answers do not hang on the day, and this one is Llama's
@@ -72,9 +73,7 @@ class PromptTokens:
         try:
             from transformers import AutoTokenizer
         except ImportError as error:
-            raise LanguageModelError(
-                'tokenizers of models are read with transformers: pip install "gristmill[gpu]"'
-            ) from error
+            raise LanguageModelError(f"tokenizers of models are read with transformers: {install('gpu')}") from error
         return PromptTokens(AutoTokenizer.from_pretrained(model, revision=revision, trust_remote_code=False), chat)
 
     @cached_property

@@ -12,8 +12,9 @@ from typing import Any
 
 from gristmill.classifiers.llm.model import Answer, LanguageModelError, Request, model_identity
 from gristmill.classifiers.llm.tokens import PromptTokens
+from gristmill.kernels.common.extras import install
 
-INSTALL = 'torch and transformers are needed for this: pip install "gristmill[gpu]"'
+INSTALL = f"torch and transformers are needed for this: {install('gpu')}"
 
 
 class TransformersModel:

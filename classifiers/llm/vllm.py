@@ -21,9 +21,10 @@ from gristmill.classifiers.llm.feeding import TURN, Feeding, FeedingChoice
 from gristmill.classifiers.llm.labels import LabelTree
 from gristmill.classifiers.llm.model import Answer, LanguageModelError, Request, model_identity
 from gristmill.classifiers.llm.tokens import PromptTokens
+from gristmill.kernels.common.extras import install
 
 ENCODED_TOGETHER = 128
-INSTALL = 'vLLM is needed for this: pip install "gristmill[llm]" (a Linux machine with a GPU)'
+INSTALL = f"vLLM is needed for this: {install('llm')} (a Linux machine with a GPU)"
 
 
 @dataclass(frozen=True)

@@ -148,7 +148,7 @@ def shorter(encoder: Encoder, kept: Sequence[int]) -> Encoder:
     shape = encoder.shape
     windows, thetas = (tuple(of[i] for i in kept) if of else () for of in (shape.windows, shape.thetas))
     short = Encoder(replace(shape, layers=len(kept), windows=windows, thetas=thetas))
-    for name in ("tokens", "positions", "embedding_norm", "final_norm", "pooler"):
+    for name in ("tokens", "positions", "distances", "distance_norm", "embedding_norm", "final_norm", "pooler"):
         setattr(short, name, copy.deepcopy(getattr(encoder, name)))
     short.blocks = nn.ModuleList(copy.deepcopy(encoder.blocks[i]) for i in kept)
     return with_dropout(short, 0.0)

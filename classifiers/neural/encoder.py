@@ -1,8 +1,8 @@
-"""Text encoders of the BERT and ModernBERT families on packed tokens: texts lie end to end, nothing is padded.
+"""Text encoders of the BERT, ModernBERT and DeBERTa families on packed tokens: texts end to end, without padding.
 
-BERT: Devlin et al. 2019 (and RoBERTa, arctic-embed, bge, which differ in names only); ModernBERT: Warner et al. 2024.
-Outputs equal those of transformers to 1e-4 in float32 (tests/classifiers/test_encoder.py). T tokens, N texts, W width,
-H heads, D = W / H.
+BERT: Devlin et al. 2019 (and RoBERTa, DistilBERT, arctic-embed, bge, which differ in names only); ModernBERT: Warner et
+al. 2024; DeBERTa: He et al. 2021 (`disentangled`). Outputs equal those of transformers to 1e-4 in float32
+(tests/classifiers/test_encoder.py). T tokens, N texts, W width, H heads, D = W / H.
 
 What makes it fast (figures: benchmarks/judges/neural_judge.py): query, key and value in one matmul; norms, residuals
 and activations fused by torch.compile around attention that is left outside, so that one shape of T tokens is compiled
@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gristmill.classifiers.neural.disentangled import Layout, PositionScores, attend_disentangled, layout_of
 from gristmill.trainer.model.attention import EVERYTHING, Attend, Window, attend
 
 Rotary = tuple[Tensor, Tensor] | None
@@ -48,7 +49,7 @@ class PackedTexts(NamedTuple):
 class EncoderShape:
     """Everything about an encoder but its weights."""
 
-    family: Literal["bert", "modernbert"]
+    family: Literal["bert", "modernbert", "deberta"]
     vocabulary: int
     width: int
     layers: int
@@ -58,11 +59,15 @@ class EncoderShape:
     activation: str = "gelu"
     norm_eps: float = 1e-12
     pooling: Literal["cls", "mean"] = "cls"
-    pooler: Literal["none", "tanh", "norm"] = (
-        "none"  # what stands between the pooled token and the heads: BERT's, ModernBERT's
-    )
+    # between the pooled token and the heads: a dense layer with this activation (BERT tanh, DistilBERT relu, DeBERTa
+    # gelu), or ModernBERT's, which ends in a norm
+    pooler: Literal["none", "norm", "tanh", "relu", "gelu", "gelu_tanh", "silu"] = "none"
     windows: tuple[int, ...] = ()  # ModernBERT, by layer: tokens seen to each side; -1: all
     thetas: tuple[float, ...] = ()  # ModernBERT, by layer: base of the rotary positions
+    distances: int = 0  # DeBERTa: the longest distance between two tokens that attention tells from longer ones
+    buckets: int = 0  # DeBERTa: distances beyond half of these share buckets of growing width; 0: each its own
+    distance_norm: bool = True  # DeBERTa: a norm over the embeddings of distances
+    absolute: bool = True  # positions are embedded with the tokens; DeBERTa v2 and v3 have none
 
     def __post_init__(self) -> None:
         sizes = (self.vocabulary, self.width, self.layers, self.heads, self.inner, self.positions)
@@ -77,6 +82,13 @@ class EncoderShape:
             raise ValueError(
                 f"{self.layers} layers need as many windows and thetas, not {len(self.windows)} and {len(self.thetas)}"
             )
+        if self.family == "deberta" and not 0 <= self.buckets // 2 < self.distances - 1:
+            raise ValueError(f"{self.distances} distances in {self.buckets} buckets: too few distances")
+
+    @property
+    def distance_rows(self) -> int:
+        """Rows of the embeddings of distances, backward and forward."""
+        return 2 * (self.buckets or self.distances)
 
 
 class Projection(nn.Module):
@@ -158,6 +170,19 @@ class BertBlock(EncoderBlock):
         return self.output_norm(self.total(hidden_TW, self.down, self.activation(self.up(hidden_TW))))
 
 
+class DebertaBlock(BertBlock):
+    """BERT's, with attention that also scores contents against distances (`disentangled`). Distances go through the
+    same maps to queries and keys as tokens do."""
+
+    fixed: PositionScores | None = None  # at inference
+
+    def of_distances(self, distances_RW: Tensor) -> PositionScores:
+        """Queries and keys of the distances."""
+        projected = self.qkv.rows(distances_RW, 0, 2 * self.shape.width)
+        queries, keys = projected.view(len(distances_RW), 2, self.shape.heads, -1).unbind(1)
+        return PositionScores(queries, keys)
+
+
 class ModernBlock(EncoderBlock):
     """Norms before, no biases, a gated inner layer, rotary positions, windows in most layers."""
 
@@ -202,10 +227,10 @@ class Pooler(nn.Module):
 
     def __init__(self, shape: EncoderShape) -> None:
         super().__init__()
-        bert = shape.pooler == "tanh"
-        self.dense = Projection(shape.width, shape.width, bert)
-        self.activation = torch.tanh if bert else ACTIVATIONS[shape.activation]
-        self.norm = nn.Identity() if bert else nn.LayerNorm(shape.width, shape.norm_eps, bias=False)
+        modern = shape.pooler == "norm"
+        self.dense = Projection(shape.width, shape.width, not modern)
+        self.activation = ({"tanh": torch.tanh} | ACTIVATIONS)[shape.activation if modern else shape.pooler]
+        self.norm = nn.LayerNorm(shape.width, shape.norm_eps, bias=False) if modern else nn.Identity()
 
     def forward(self, pooled_NW: Tensor) -> Tensor:
         return self.norm(self.activation(self.dense(pooled_NW)))
@@ -230,15 +255,16 @@ class Encoder(nn.Module):
     def __init__(self, shape: EncoderShape, dropout: float = 0.0) -> None:
         super().__init__()
         self.shape = shape
-        bert = shape.family == "bert"
-        self.tokens = nn.Embedding(shape.vocabulary, shape.width)
-        self.tokens.weight.data.normal_(std=0.02)
-        self.positions = nn.Embedding(shape.positions, shape.width) if bert else None
-        if self.positions is not None:
-            self.positions.weight.data.normal_(std=0.02)
-        self.embedding_norm = nn.LayerNorm(shape.width, shape.norm_eps, bias=bert)
-        self.blocks = nn.ModuleList(BertBlock(shape) if bert else ModernBlock(shape, i) for i in range(shape.layers))
-        self.final_norm = nn.Identity() if bert else nn.LayerNorm(shape.width, shape.norm_eps, bias=False)
+        modern, deberta = shape.family == "modernbert", shape.family == "deberta"
+        self.tokens = _embedding(shape.vocabulary, shape.width)
+        self.positions = _embedding(shape.positions, shape.width) if shape.absolute and not modern else None
+        self.distances = _embedding(shape.distance_rows, shape.width) if deberta else None
+        normed = deberta and shape.distance_norm
+        self.distance_norm = nn.LayerNorm(shape.width, shape.norm_eps) if normed else nn.Identity()
+        self.embedding_norm = nn.LayerNorm(shape.width, shape.norm_eps, bias=not modern)
+        block = DebertaBlock if deberta else BertBlock
+        self.blocks = nn.ModuleList(ModernBlock(shape, i) if modern else block(shape) for i in range(shape.layers))
+        self.final_norm = nn.LayerNorm(shape.width, shape.norm_eps, bias=False) if modern else nn.Identity()
         self.pooler = nn.Identity() if shape.pooler == "none" else Pooler(shape)
         self.dropout = dropout
         for block in self.blocks:
@@ -273,10 +299,13 @@ class Encoder(nn.Module):
         hidden_TW = run.embed(self, packed.tokens_T, packed.positions_T)
         rotaries = {theta: self._rotary(packed.positions_T, theta, hidden_TW.dtype) for theta in set(self.shape.thetas)}
         first, last = self.blocks[0], self.blocks[-1]
+        layout = (
+            layout_of(packed.cuts, self.shape.distances, self.shape.buckets) if self.distances is not None else None
+        )
         stream_NW = None if self.fine is None else hidden_TW[packed.cuts[:-1]].float()
         projected = run.project(first, hidden_TW, rotaries.get(first.theta), self._keys_alone(first))
         for number, (block, following) in enumerate(pairwise(self.blocks)):
-            attended, of_first = self._attended(block, projected, packed)
+            attended, of_first = self._attended(block, projected, packed, layout)
             if stream_NW is not None and of_first is not None and self.fine is not None:
                 if run is not self.passes:  # compiled once, whatever the number of texts
                     torch._dynamo.maybe_mark_dynamic(stream_NW, 0)
@@ -288,9 +317,10 @@ class Encoder(nn.Module):
             )
         if self.reads_first_only:
             first_NW = hidden_TW[packed.cuts[:-1]] if stream_NW is None else stream_NW
-            pooled_NW = self.final_norm(self._first_only(last, first_NW, projected, packed))
+            pooled_NW = self.final_norm(self._first_only(last, first_NW, projected, packed, layout))
         else:
-            hidden_TW = self.final_norm(run.finish(last, hidden_TW, self._attended(last, projected, packed)[0]))
+            attended = self._attended(last, projected, packed, layout)[0]
+            hidden_TW = self.final_norm(run.finish(last, hidden_TW, attended))
             pooled_NW = self._pooled(hidden_TW, packed.cuts).float()
         return self.pooler(pooled_NW)
 
@@ -302,7 +332,9 @@ class Encoder(nn.Module):
     def _keys_alone(self, block: EncoderBlock) -> bool:
         return block is self.blocks[-1] and self.reads_first_only
 
-    def _attended(self, block: EncoderBlock, projected: Tensor, packed: PackedTexts) -> tuple[Tensor, Tensor | None]:
+    def _attended(
+        self, block: EncoderBlock, projected: Tensor, packed: PackedTexts, layout: Layout | None
+    ) -> tuple[Tensor, Tensor | None]:
         """What all tokens find, and what first tokens do, in float32, if they have blocks of their own."""
         if block.attention is not None:
             of_first = (
@@ -312,16 +344,34 @@ class Encoder(nn.Module):
             )
             return block.attention(projected, packed.cuts, of_first), of_first
         q, k, v = projected.unbind(1)
-        attended = self.attend(q, k, v, packed.cuts, packed.cuts, packed.longest, packed.longest, block.window)
+        if layout is not None:
+            attended = attend_disentangled(q, k, v, self._of_distances(block), layout)
+        else:
+            attended = self.attend(q, k, v, packed.cuts, packed.cuts, packed.longest, packed.longest, block.window)
         return attended, None if self.fine is None else attended[packed.cuts[:-1]].float()
 
-    def _first_only(self, block: EncoderBlock, first_NW: Tensor, projected: Tensor, packed: PackedTexts) -> Tensor:
+    def fix_distances(self) -> None:
+        """For inference: what blocks make of distances is computed once."""
+        for block in self.blocks:
+            if isinstance(block, DebertaBlock):
+                block.fixed = self._of_distances(block)
+
+    def _of_distances(self, block: EncoderBlock) -> PositionScores:
+        if not isinstance(block, DebertaBlock) or self.distances is None:
+            raise TypeError(f"a {type(block).__name__} does not score distances")
+        return block.fixed or block.of_distances(self.distance_norm(self.distances.weight))
+
+    def _first_only(
+        self, block: EncoderBlock, first_NW: Tensor, projected: Tensor, packed: PackedTexts, layout: Layout | None
+    ) -> Tensor:
         """The layer's output for first tokens alone: all tokens give keys and values, and only these ask."""
         k, v = projected.unbind(1)
-        one_each = torch.arange(len(packed.cuts), device=packed.cuts.device, dtype=torch.int32)
-        attended = self.attend(
-            block.first_query(first_NW.to(k.dtype)), k, v, one_each, packed.cuts, 1, packed.longest, EVERYTHING
-        )
+        q_NHD = block.first_query(first_NW.to(k.dtype))
+        if layout is not None:
+            attended = attend_disentangled(q_NHD, k, v, self._of_distances(block), layout, first_only=True)
+        else:
+            one_each = torch.arange(len(packed.cuts), device=packed.cuts.device, dtype=torch.int32)
+            attended = self.attend(q_NHD, k, v, one_each, packed.cuts, 1, packed.longest, EVERYTHING)
         exact = block.out.weight.dtype  # float32 where the rest is bf16: for so few tokens it costs nothing
         return block.finish(first_NW.to(exact), attended.to(exact))
 
@@ -336,6 +386,12 @@ class Encoder(nn.Module):
         angle = positions_T.float()[:, None] * slowness
         angle_T1D = torch.cat([angle, angle], -1)[:, None]
         return angle_T1D.cos().to(dtype), angle_T1D.sin().to(dtype)
+
+
+def _embedding(rows: int, width: int) -> nn.Embedding:
+    made = nn.Embedding(rows, width)
+    made.weight.data.normal_(std=0.02)
+    return made
 
 
 def _with_own_code(part: Callable[..., Tensor]) -> Callable[..., Tensor]:

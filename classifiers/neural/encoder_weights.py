@@ -1,60 +1,156 @@
-"""Encoders from Hugging Face folders: config.json and safetensors, by the names of each family. Nothing is pickled, no
-code is run.
+"""Encoders from Hugging Face folders: config.json and safetensors, by the names of each family. Nothing is unpickled, no
+code of a folder is run, no file outside of it is opened.
 
-BERT's token types are all 0 here: that row is added to the positions. RoBERTa's positions begin behind the number of
-its padding token, which is 1: the first two rows are left out.
+BERT's token types are all 0 here: that row is added to the positions, or to the tokens where there are none. RoBERTa's
+positions begin behind the number of its padding token, which is 1: the first two rows are left out.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from gristmill.classifiers.artifact import read_json
+from gristmill.classifiers.artifact import PLAIN_NAME, read_json
 from gristmill.classifiers.card import Json, JudgeError
 from gristmill.classifiers.neural.encoder import Encoder, EncoderShape
 
-FAMILIES = {"bert": "bert", "roberta": "bert", "xlm-roberta": "bert", "camembert": "bert", "modernbert": "modernbert"}
-ACTIVATION_OF = {
-    "gelu": "gelu",
+ACTIVATION_OF = {name: name for name in ("gelu", "relu", "silu")} | {
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
-    "relu": "relu",
-    "silu": "silu",
 }
-PREFIX = re.compile(r"^(bert|roberta|model)\.")
+PREFIX = re.compile(r"^(bert|roberta|distilbert|deberta|model)\.")
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+INDEX = "model.safetensors.index.json"
 LARGEST_VOCABULARY, LARGEST_WIDTH, MOST_LAYERS = 4_000_000, 16_384, 256
+# What a configuration may say that no encoder here does.
+REFUSED = {
+    "is_decoder": "only encoders are read",
+    "add_cross_attention": "only encoders are read",
+    "pruned_heads": "encoders with pruned heads are not read",
+    "quantization_config": "the weights are quantised; name the folder before that",
+}
+CODE = ("auto_map", "trust_remote_code", "custom_pipelines")
 
-BERT = {
-    "qkv": ("attention.self.query", "attention.self.key", "attention.self.value"),
-    "out": ("attention.output.dense",),
-    "attention_norm": ("attention.output.LayerNorm",),
-    "up": ("intermediate.dense",),
-    "down": ("output.dense",),
-    "output_norm": ("output.LayerNorm",),
+
+class Names(NamedTuple):
+    """A family's names: of layers, of what is in them, and of the modules outside of them."""
+
+    layers: str
+    of_layer: dict[str, tuple[str, ...]]
+    outside: dict[str, str]
+
+
+OUTSIDE = {
+    "tokens": "embeddings.word_embeddings",
+    "positions": "embeddings.position_embeddings",
+    "embedding_norm": "embeddings.LayerNorm",
 }
-MODERN = {
-    "attention_norm": ("attn_norm",),
-    "qkv": ("attn.Wqkv",),
-    "out": ("attn.Wo",),
-    "output_norm": ("mlp_norm",),
-    "up": ("mlp.Wi",),
-    "down": ("mlp.Wo",),
-}
+BERT = Names(
+    "encoder.layer",
+    {
+        "qkv": ("attention.self.query", "attention.self.key", "attention.self.value"),
+        "out": ("attention.output.dense",),
+        "attention_norm": ("attention.output.LayerNorm",),
+        "up": ("intermediate.dense",),
+        "down": ("output.dense",),
+        "output_norm": ("output.LayerNorm",),
+    },
+    OUTSIDE,
+)
+DISTILBERT = Names(
+    "transformer.layer",
+    {
+        "qkv": ("attention.q_lin", "attention.k_lin", "attention.v_lin"),
+        "out": ("attention.out_lin",),
+        "attention_norm": ("sa_layer_norm",),
+        "up": ("ffn.lin1",),
+        "down": ("ffn.lin2",),
+        "output_norm": ("output_layer_norm",),
+    },
+    OUTSIDE,
+)
+DEBERTA = Names(
+    BERT.layers,
+    BERT.of_layer | {"qkv": ("attention.self.query_proj", "attention.self.key_proj", "attention.self.value_proj")},
+    OUTSIDE | {"distances": "encoder.rel_embeddings", "distance_norm": "encoder.LayerNorm"},
+)
+MODERNBERT = Names(
+    "layers",
+    {
+        "attention_norm": ("attn_norm",),
+        "qkv": ("attn.Wqkv",),
+        "out": ("attn.Wo",),
+        "output_norm": ("mlp_norm",),
+        "up": ("mlp.Wi",),
+        "down": ("mlp.Wo",),
+    },
+    {"tokens": "embeddings.tok_embeddings", "embedding_norm": "embeddings.norm", "final_norm": "final_norm"},
+)
+
+
+class Config:
+    """config.json, whose values are checked as they are asked for."""
+
+    def __init__(self, facts: Json, path: Path) -> None:
+        self.facts, self.path = facts, path
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self.facts.get(name, default)
+
+    def wrong(self, message: str) -> JudgeError:
+        return JudgeError(f"{self.path}: {message}")
+
+    def number(self, name: str, default: int | None = None, most: int | None = None) -> int:
+        value = self.facts.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise self.wrong(f"{name} is {value!r}, and must be a whole number above 0")
+        if most is not None and value > most:
+            raise self.wrong(f"{name} is {value:,}, larger than of any encoder that is read here ({most:,})")
+        return value
+
+    def activation(self, name: str, also: tuple[str, ...] = ()) -> Any:
+        value = self.facts.get(name, "gelu")
+        known = ACTIVATION_OF | {other: other for other in also}
+        if not isinstance(value, str) or value not in known:
+            raise self.wrong(f"{name} is {value!r}; known activations are {', '.join(known)}")
+        return known[value]
+
+    def must_be(self, name: str, wanted: Any, default: Any) -> None:
+        value = self.facts.get(name, default)
+        if value != wanted:
+            raise self.wrong(f"{name} is {value!r}, and is read only where it is {wanted!r}")
 
 
 def read_encoder(folder: Path) -> tuple[Encoder, dict[str, Tensor]]:
     """The encoder in float32, and the weights that are not its own (a classifier's), by their names."""
     config = read_config(folder)
     weights = read_weights(folder)
-    shape = shape_of(config, folder, "pooler.dense.weight" in weights, weights)
-    encoder = Encoder(shape)
-    used: set[str] = set()
-    own = _modern(shape, weights, used) if shape.family == "modernbert" else _bert(shape, weights, used, config, folder)
+    family = FAMILIES[config.get("model_type")]
+    try:
+        encoder = Encoder(family.shape(config, weights))
+    except ValueError as error:
+        raise error if isinstance(error, JudgeError) else config.wrong(str(error)) from error
+    used: set[str] = {"embeddings.position_ids", "embeddings.position_embeddings.weight"}
+    names = [_their_names(name, family.names, weights) for name in encoder.state_dict()]
+    own = {}
+    for ours, parts in zip(encoder.state_dict(), names, strict=True):
+        for part in parts:
+            if part not in weights:
+                raise JudgeError(f"{folder}: the weights have no {part}")
+        used.update(parts)
+        own[ours] = torch.cat([weights[part] for part in parts])
+    if encoder.positions is not None:
+        own["positions.weight"] = own["positions.weight"][_skipped_positions(config) :]
+    types = weights.get("embeddings.token_type_embeddings.weight")
+    if types is not None:
+        used.add("embeddings.token_type_embeddings.weight")
+        table = "tokens.weight" if encoder.positions is None else "positions.weight"
+        own[table] = own[table] + types[0]
     try:
         encoder.load_state_dict(own)
     except RuntimeError as error:
@@ -64,17 +160,36 @@ def read_encoder(folder: Path) -> tuple[Encoder, dict[str, Tensor]]:
     return encoder, {name: tensor for name, tensor in weights.items() if name not in used}
 
 
-def read_config(folder: Path) -> Json:
-    path = folder / "config.json"
-    if not path.is_file():
+def read_config(folder: Path) -> Config:
+    if not (folder / "config.json").is_file():
         raise JudgeError(
             f"{folder}: no config.json; an encoder is a folder with config.json, *.safetensors and tokenizer.json"
         )
-    config = read_json(path)
-    if not isinstance(config, dict) or config.get("model_type") not in FAMILIES:
-        kind = config.get("model_type") if isinstance(config, dict) else None
+    path = own_file(folder, "config.json")
+    facts = read_json(path)
+    kind = facts.get("model_type") if isinstance(facts, dict) else None
+    if not isinstance(kind, str) or kind not in FAMILIES:
         raise JudgeError(f"{path}: model_type {kind!r} is not read here; known are {', '.join(FAMILIES)}")
-    return config
+    for name in CODE:
+        if facts.get(name):
+            raise JudgeError(f"{path}: {name} names code of the folder, which is not run here")
+    for name, why in REFUSED.items():
+        if facts.get(name):
+            raise JudgeError(f"{path}: {name} is given: {why}")
+    return Config(facts | {new: facts[old] for old, new in DISTILBERT_CALLS.items() if old in facts}, path)
+
+
+def own_file(folder: Path, name: str) -> Path:
+    """A file of the folder itself. Links lead out of it only as the hub's cache has them, to blobs of the same
+    repository."""
+    path = folder / name
+    if not PLAIN_NAME.fullmatch(name):
+        raise JudgeError(f"{folder}: {name[:60]!r} is no file of this folder")
+    real, home = path.resolve(), folder.resolve()
+    blobs = home.parents[1] / "blobs" if home.parent.name == "snapshots" else None
+    if real.parent != home and (blobs is None or real.parent != blobs):
+        raise JudgeError(f"{path}: a link out of the folder, which is not followed")
+    return path
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
@@ -82,22 +197,12 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        other = sorted(
-            path.name for path in folder.iterdir() if path.suffix in (".bin", ".pt", ".pth", ".ckpt", ".pkl")
-        )
-        hint = (
-            f" ({', '.join(other)} is pickle, which can run any code when it is read: convert it to safetensors)"
-            if other
-            else ""
-        )
-        raise JudgeError(f"{folder}: no *.safetensors{hint}")
     tensors: dict[str, Tensor] = {}
-    for file in files:
+    for name in _weight_files(folder):
+        file = own_file(folder, name)
         try:
             loaded = load_file(file)
-        except SafetensorError as error:
+        except (SafetensorError, OSError) as error:
             raise JudgeError(f"{file}: cannot be read ({error})") from error
         for name, tensor in loaded.items():
             name = (
@@ -109,140 +214,165 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def shape_of(config: Json, where: Path, pooler: bool, weights: dict[str, Tensor]) -> EncoderShape:
-    """`pooler`: a BERT pooler is among the weights."""
+def _weight_files(folder: Path) -> list[str]:
+    """model.safetensors, or the parts that its index names, or all there are."""
+    found = sorted(path.name for path in folder.glob("*.safetensors"))
+    if "model.safetensors" in found:
+        return ["model.safetensors"]
+    if (folder / INDEX).is_file():
+        index = read_json(own_file(folder, INDEX), 64 << 20)
+        parts = index.get("weight_map") if isinstance(index, dict) else None
+        if not isinstance(parts, dict) or not all(isinstance(part, str) for part in parts.values()):
+            raise JudgeError(f"{folder / INDEX}: no map from weights to files")
+        for part in sorted(set(parts.values())):
+            if part not in found:
+                raise JudgeError(f"{folder / INDEX}: {part[:60]!r} is no *.safetensors of this folder")
+        return sorted(set(parts.values()))
+    if not found:
+        other = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLES)
+        hint = f" ({', '.join(other)} is pickle, which can run any code: convert it to safetensors)" if other else ""
+        raise JudgeError(f"{folder}: no *.safetensors{hint}")
+    return found
 
-    def number(name: str, default: int | None = None) -> int:
-        value = config.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise JudgeError(f"{where}/config.json: {name} is {value!r}, and must be a whole number above 0")
-        return value
 
-    activation = ACTIVATION_OF.get(str(config.get("hidden_act", config.get("hidden_activation", "gelu"))))
-    if activation is None:
-        raise JudgeError(
-            f"{where}/config.json: an activation that is not known here; known are {', '.join(ACTIVATION_OF)}"
-        )
-    if (
-        number("vocab_size") > LARGEST_VOCABULARY
-        or number("hidden_size") > LARGEST_WIDTH
-        or number("num_hidden_layers") > MOST_LAYERS
-    ):
-        raise JudgeError(f"{where}/config.json: larger than any encoder that is read here")
-    sizes: dict[str, Any] = {
-        "vocabulary": number("vocab_size"),
-        "width": number("hidden_size"),
-        "layers": number("num_hidden_layers"),
-        "heads": number("num_attention_heads"),
-        "inner": number("intermediate_size"),
-        "activation": activation,
+def _their_names(ours: str, names: Names, weights: dict[str, Tensor]) -> list[str]:
+    """The tensors that make one of ours."""
+    module, _, kind = ours.rpartition(".")
+    if module.startswith("blocks."):
+        _, layer, module = module.split(".")
+        return [f"{names.layers}.{layer}.{name}.{kind}" for name in names.of_layer[module]]
+    if module == "pooler.dense":
+        return [f"{_pooler_of(weights)}.{kind}"]
+    return [f"{'head.norm' if module == 'pooler.norm' else names.outside[module]}.{kind}"]
+
+
+def _pooler_of(weights: dict[str, Tensor]) -> str | None:
+    """RoBERTa's classifiers bring a dense layer of their own; many published ones still carry the pooler that they do
+    not use."""
+    known = ("classifier.dense", "pre_classifier", "head.dense", "pooler.dense")
+    return next((name for name in known if f"{name}.weight" in weights), None)
+
+
+def _sizes(config: Config) -> dict[str, Any]:
+    return {
+        "vocabulary": config.number("vocab_size", most=LARGEST_VOCABULARY),
+        "width": config.number("hidden_size", most=LARGEST_WIDTH),
+        "layers": config.number("num_hidden_layers", most=MOST_LAYERS),
+        "heads": config.number("num_attention_heads"),
+        "inner": config.number("intermediate_size"),
+        "activation": config.activation("hidden_activation" if "hidden_activation" in config.facts else "hidden_act"),
     }
-    if config["model_type"] == "modernbert":
-        return _modern_shape(config, where, sizes, number("max_position_embeddings", 8192), weights)
-    if config.get("position_embedding_type", "absolute") != "absolute" or config.get("is_decoder"):
-        raise JudgeError(f"{where}/config.json: only encoders with absolute positions are read")
-    skipped = _skipped_positions(config)
-    classifier = "classifier.dense.weight" in weights  # RoBERTa's head brings its own dense layer
+
+
+def _bert_shape(config: Config, weights: dict[str, Tensor]) -> EncoderShape:
+    config.must_be("position_embedding_type", "absolute", "absolute")
     return EncoderShape(
         family="bert",
-        positions=number("max_position_embeddings") - skipped,
+        positions=config.number("max_position_embeddings") - _skipped_positions(config),
         norm_eps=float(config.get("layer_norm_eps", 1e-12)),
-        pooler="tanh" if pooler or classifier else "none",
+        pooler="tanh" if _pooler_of(weights) else "none",
+        **_sizes(config),
+    )
+
+
+DISTILBERT_CALLS = {
+    "dim": "hidden_size",
+    "n_layers": "num_hidden_layers",
+    "n_heads": "num_attention_heads",
+    "hidden_dim": "intermediate_size",
+    "activation": "hidden_act",
+}
+
+
+def _distilbert_shape(config: Config, weights: dict[str, Tensor]) -> EncoderShape:
+    """Positions by sines lie among the weights, like learned ones."""
+    return EncoderShape(
+        family="bert",
+        positions=config.number("max_position_embeddings"),
+        pooler="relu" if _pooler_of(weights) else "none",
+        **_sizes(config),
+    )
+
+
+def _deberta_shape(config: Config, weights: dict[str, Tensor]) -> EncoderShape:
+    """Attention as v2 and v3 were published: distances in both directions, through the maps of tokens."""
+    config.must_be("relative_attention", True, False)
+    config.must_be("share_att_key", True, False)
+    parts = config.get("pos_att_type") or ()
+    parts = parts.lower().split("|") if isinstance(parts, str) else parts
+    if sorted(part.strip() for part in parts) != ["c2p", "p2c"]:
+        raise config.wrong(f"pos_att_type is {config.get('pos_att_type')!r}, and is read only where it has p2c and c2p")
+    sizes = _sizes(config)
+    config.must_be("embedding_size", sizes["width"], sizes["width"])
+    config.must_be("attention_head_size", sizes["width"] // sizes["heads"], sizes["width"] // sizes["heads"])
+    if config.get("conv_kernel_size", 0):
+        raise config.wrong("conv_kernel_size is given: DeBERTa with a convolution is not read")
+    norms = str(config.get("norm_rel_ebd", "none")).lower()
+    if norms not in ("none", "layer_norm"):
+        raise config.wrong(f"norm_rel_ebd is {norms!r}; known are none and layer_norm")
+    positions, buckets = config.number("max_position_embeddings"), config.get("position_buckets", -1)
+    distances = config.get("max_relative_positions", -1)
+    return EncoderShape(
+        family="deberta",
+        positions=positions,
+        norm_eps=float(config.get("layer_norm_eps", 1e-7)),
+        pooler=config.activation("pooler_hidden_act", ("tanh",)) if _pooler_of(weights) else "none",
+        distances=distances if isinstance(distances, int) and distances >= 1 else positions,
+        buckets=buckets if isinstance(buckets, int) and buckets > 0 else 0,
+        distance_norm=norms == "layer_norm",
+        absolute=bool(config.get("position_biased_input", True)),
         **sizes,
     )
 
 
-def _modern_shape(
-    config: Json, where: Path, sizes: dict[str, Any], positions: int, weights: dict[str, Tensor]
-) -> EncoderShape:
+def _modernbert_shape(config: Config, weights: dict[str, Tensor]) -> EncoderShape:
     for name in ("norm_bias", "attention_bias", "mlp_bias", "classifier_bias"):
-        if config.get(name):
-            raise JudgeError(f"{where}/config.json: {name} is true; ModernBERT is read without biases")
-    layers = sizes["layers"]
+        config.must_be(name, False, False)
+    sizes = _sizes(config)
+    layers, pooler = sizes["layers"], "norm" if _pooler_of(weights) else "none"
+    if pooler == "norm" and config.activation("classifier_activation") != sizes["activation"]:
+        raise config.wrong(
+            "classifier_activation differs from hidden_activation, and is read only where they are equal"
+        )
     every = config.get("global_attn_every_n_layers", 3)
     kinds = config.get("layer_types") or ["sliding_attention" if i % every else "full_attention" for i in range(layers)]
     rope = config.get("rope_parameters") or {}
-    thetas = {
-        "full_attention": rope.get("full_attention", {}).get("rope_theta", config.get("global_rope_theta", 160_000.0)),
-        "sliding_attention": rope.get("sliding_attention", {}).get(
-            "rope_theta", config.get("local_rope_theta", 10_000.0)
-        ),
-    }
+    usual = {"full_attention": ("global_rope_theta", 160_000.0), "sliding_attention": ("local_rope_theta", 10_000.0)}
+    thetas = {kind: rope.get(kind, {}).get("rope_theta", config.get(*old)) for kind, old in usual.items()}
     half = config.get("local_attention", 128) // 2
     if len(kinds) != layers or any(kind not in thetas for kind in kinds):
-        raise JudgeError(
-            f"{where}/config.json: layer_types names full_attention or sliding_attention for each of the {layers} "
-            "layers"
-        )
-    pooling = config.get("classifier_pooling", "cls")
+        raise config.wrong(f"layer_types names full_attention or sliding_attention for each of the {layers} layers")
     return EncoderShape(
         family="modernbert",
-        positions=positions,
+        positions=config.number("max_position_embeddings", 8192),
         norm_eps=float(config.get("norm_eps", 1e-5)),
-        pooling="mean" if pooling == "mean" else "cls",
-        pooler="norm" if "head.dense.weight" in weights else "none",
+        pooling="mean" if config.get("classifier_pooling", "cls") == "mean" else "cls",
+        pooler="norm" if pooler == "norm" else "none",
         windows=tuple(-1 if kind == "full_attention" else half for kind in kinds),
         thetas=tuple(float(thetas[kind]) for kind in kinds),
         **sizes,
     )
 
 
-def _skipped_positions(config: Json) -> int:
-    if config["model_type"] == "bert":
+def _skipped_positions(config: Config) -> int:
+    if config.get("model_type") in ("bert", "distilbert", "deberta-v2"):
         return 0
     padding = config.get("pad_token_id")
     return (1 if padding is None else int(padding)) + 1  # a padding token of 0 is one too
 
 
-def _take(weights: dict[str, Tensor], used: set[str], name: str) -> Tensor:
-    if name not in weights:
-        raise JudgeError(f"the weights have no {name}")
-    used.add(name)
-    return weights[name]
+class Family(NamedTuple):
+    names: Names
+    shape: Callable[[Config, dict[str, Tensor]], EncoderShape]
 
 
-def _layers(
-    shape: EncoderShape, weights: dict[str, Tensor], used: set[str], names: dict[str, tuple[str, ...]], prefix: str
-) -> dict[str, Tensor]:
-    own: dict[str, Tensor] = {}
-    for layer in range(shape.layers):
-        for ours, theirs in names.items():
-            for kind in ("weight", "bias"):
-                parts = [f"{prefix}{layer}.{name}.{kind}" for name in theirs]
-                if parts[0] in weights:
-                    own[f"blocks.{layer}.{ours}.{kind}"] = torch.cat([_take(weights, used, part) for part in parts])
-    return own
-
-
-def _bert(
-    shape: EncoderShape, weights: dict[str, Tensor], used: set[str], config: Json, folder: Path
-) -> dict[str, Tensor]:
-    used |= {"embeddings.position_ids"}
-    types = weights.get("embeddings.token_type_embeddings.weight")
-    positions = _take(weights, used, "embeddings.position_embeddings.weight")[_skipped_positions(config) :]
-    own = {
-        "tokens.weight": _take(weights, used, "embeddings.word_embeddings.weight"),
-        "positions.weight": positions
-        if types is None
-        else positions + _take(weights, used, "embeddings.token_type_embeddings.weight")[0],
-        "embedding_norm.weight": _take(weights, used, "embeddings.LayerNorm.weight"),
-        "embedding_norm.bias": _take(weights, used, "embeddings.LayerNorm.bias"),
-        **_layers(shape, weights, used, BERT, "encoder.layer."),
-    }
-    if shape.pooler == "tanh":
-        # many published RoBERTa classifiers still carry the pooler that they do not use
-        dense = "classifier.dense" if "classifier.dense.weight" in weights else "pooler.dense"
-        own |= {f"pooler.dense.{kind}": _take(weights, used, f"{dense}.{kind}") for kind in ("weight", "bias")}
-    return own
-
-
-def _modern(shape: EncoderShape, weights: dict[str, Tensor], used: set[str]) -> dict[str, Tensor]:
-    own = {
-        "tokens.weight": _take(weights, used, "embeddings.tok_embeddings.weight"),
-        "embedding_norm.weight": _take(weights, used, "embeddings.norm.weight"),
-        "final_norm.weight": _take(weights, used, "final_norm.weight"),
-        **_layers(shape, weights, used, MODERN, "layers."),
-    }
-    if shape.pooler == "norm":
-        own |= {f"pooler.{ours}.weight": _take(weights, used, f"head.{ours}.weight") for ours in ("dense", "norm")}
-    return own
+OF_BERT = Family(BERT, _bert_shape)
+FAMILIES = {
+    "bert": OF_BERT,
+    "roberta": OF_BERT,
+    "xlm-roberta": OF_BERT,
+    "camembert": OF_BERT,
+    "distilbert": Family(DISTILBERT, _distilbert_shape),
+    "modernbert": Family(MODERNBERT, _modernbert_shape),
+    "deberta-v2": Family(DEBERTA, _deberta_shape),
+}

@@ -30,5 +30,7 @@ class PackedAttention(nn.Module):
 
 
 def can_attend(shape: EncoderShape) -> bool:
-    """Triton is not there on every system that has CUDA."""
-    return shape.width // shape.heads in plain.HEAD_SIZES and find_spec("triton") is not None
+    """Triton is not there on every system that has CUDA. Scores of distances are not in the kernel."""
+    return (
+        shape.family != "deberta" and shape.width // shape.heads in plain.HEAD_SIZES and find_spec("triton") is not None
+    )

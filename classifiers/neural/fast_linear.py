@@ -38,6 +38,7 @@ def prepare_inference(encoder: Encoder, precision: InferencePrecision) -> Encode
     encoder.eval().requires_grad_(False)
     int8 = {name: Int8Projection(plain) for name, plain in rounded_maps(encoder)} if precision == "int8" else {}
     decode(encoder)
+    encoder.fix_distances()
     if precision == "sparse" and not all(is_two_of_four(plain.weight) for _, plain in rounded_maps(encoder)):
         raise JudgeError(
             "precision sparse is for judges of which two of every four weights are 0: judge compress --sparse"
@@ -90,7 +91,7 @@ def _of_pooled_tokens(encoder: Encoder) -> list[str]:
         return ["pooler"]
     last = f"blocks.{len(encoder.blocks) - 1}."
     norms = (
-        ["output_norm", "attention_norm"] if encoder.shape.family == "bert" else ["output_norm"]
+        ["output_norm"] if encoder.shape.family == "modernbert" else ["output_norm", "attention_norm"]
     )  # ModernBERT's other norm is for all tokens
     return ["pooler", "final_norm", *(last + name for name in ("out", "up", "down", *norms))]
 

@@ -1,22 +1,23 @@
 """Neural judges: an encoder and one or more heads on it; scored on packed tokens, on GPUs in bf16 or fp8, on CPUs in
 float32 or int8.
 
-Loads classifiers of the FineWeb-Edu kind (Penedo et al. 2024) from their Hugging Face folders. `training` beside it
-trains. This module itself asks for no torch: what a plan may say of the kind is known without it.
+`published` reads classifiers of others (FineWeb-Edu's: Penedo et al. 2024), `training` trains. This module itself asks
+for no torch: what a plan may say of the kind is known without it.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from gristmill.classifiers.card import Head, Json, JudgeCard, JudgeError
 from gristmill.classifiers.judge import (
@@ -41,21 +42,16 @@ if TYPE_CHECKING:
     from gristmill.classifiers.neural.scoring import Pace
 
 WEIGHTS, TOKENIZER, SHAPE = "weights.safetensors", "tokenizer.json", "config.json"
-EDUCATIONAL = Head(
-    "educational_value",
-    "regression",
-    (),
-    "how useful the text is for teaching, from none (0) to excellent (5)",
-    0.0,
-    5.0,
-)
 IN_PLACE = Ahead()
 TOLERANCE: dict[InferencePrecision, float] = {"float32": 1e-3, "bf16": 3e-2, "fp8": 6e-2, "int8": 6e-2, "sparse": 3e-2}
 LONGEST = 512  # tokens read, where nothing else is said
 
 
+HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
 def is_hub_id(name: str) -> bool:
-    return name.count("/") == 1 and not name.startswith((".", "/", "~"))
+    return HUB_ID.fullmatch(name) is not None
 
 
 class Neural(KindSettings):
@@ -68,7 +64,32 @@ class Neural(KindSettings):
     ]
     tokens: Annotated[int, Field(ge=16, description="read of each text")] = LONGEST
     epochs: Epochs = None
+    rate: Annotated[
+        float | None, Field(gt=0, lt=1, description="the highest learning rate; heads have three times it. 3e-4")
+    ] = None
+    batch: Annotated[int, Field(ge=512, description="tokens of an update")] = 32_768
+    patience: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            description="evaluations (four an epoch) without a lower loss after which training stops, with the best "
+            "weights; a tenth of the training groups is held out for it. Unless given all epochs are trained",
+        ),
+    ] = None
+    precision: Annotated[
+        Literal["auto", "float32", "bf16"], Field(description="of training; auto: bf16 on a GPU, else float32")
+    ] = "auto"
     device: Device = "auto"
+    ranks: Annotated[
+        int,
+        Field(ge=1, le=64, description="processes that share each update: one a GPU, or a share of the CPU's cores"),
+    ] = 1
+
+    @model_validator(mode="after")
+    def _an_update_holds_a_text(self) -> Self:
+        if self.batch < self.tokens:
+            raise ValueError(f"batch: {self.batch:,} tokens do not hold a text of {self.tokens:,}")
+        return self
 
 
 def _on_cpu() -> Pace:
@@ -99,14 +120,27 @@ class NeuralJudge(Judge):
 
     @classmethod
     def trainer(cls, settings: Neural, head: Head, seed: int, log: Log) -> Train:
-        training = module_to_train("gristmill.classifiers.neural.training", "neural", "torch", "gristmill[gpu]")
+        training = module_to_train("gristmill.classifiers.neural.training", "neural", "torch", "gpu")
         from gristmill.classifiers.neural.encoder_weights import read_encoder
 
         folder = encoder_folder(settings.encoder)
         encoder, _ = read_encoder(folder)
         tokenizer = read_tokenizer(folder / TOKENIZER, min(settings.tokens, encoder.shape.positions))
-        recipe = training.NeuralRecipe(seed=seed)
-        recipe = recipe if settings.epochs is None else replace(recipe, epochs=settings.epochs)
+        defaults = training.NeuralRecipe()
+        recipe = training.NeuralRecipe(
+            seed=seed,
+            epochs=settings.epochs or defaults.epochs,
+            update_tokens=settings.batch,
+            step_tokens=max(settings.tokens, min(defaults.step_tokens, settings.batch // settings.ranks)),
+            optimizer=replace(defaults.optimizer, rate=settings.rate or defaults.optimizer.rate),
+            precision=None if settings.precision == "auto" else settings.precision,
+            patience=settings.patience,
+        )
+        device = on_device(settings.device)
+        if settings.ranks > (places := places_of(device)):
+            what = "GPU" if device == "cuda" else "core"
+            raise WrongSetting("ranks", f"{settings.ranks} ranks, where {places} {what}{'s' * (places > 1)} are")
+        train = training.OneHead(head, tokenizer, encoder, recipe, device, settings.ranks)
 
         def tell(facts: Json) -> None:
             figures = (
@@ -114,8 +148,7 @@ class NeuralJudge(Judge):
             )
             log(", ".join(figures))
 
-        train: Train = training.one_head(head, tokenizer, encoder, recipe, on_device(settings.device), tell)
-        return train
+        return lambda texts: train(texts, tell)  # type: ignore[no-any-return]
 
     def at(
         self,
@@ -124,16 +157,16 @@ class NeuralJudge(Judge):
         pace: Pace | None = None,
         ahead: Ahead | None = None,
     ) -> NeuralJudge:
-        """The same judge elsewhere: "cuda:1", in "bf16" (usual there), "fp8", "int8" or "sparse"; on "cpu" in "int8"
-        (usual for a judge whose weights are codes) or "float32" (for all others)."""
+        """The same judge elsewhere: "cuda:1", in "bf16", "fp8" (the faster of both unless given), "int8" or "sparse";
+        on "cpu" in "int8" (usual for a judge whose weights are codes) or "float32" (for all others)."""
         import torch
 
         from gristmill.classifiers.neural.network import ON_CPU, engine_of, precision_on
         from gristmill.classifiers.neural.scoring import Pace
 
         where = torch.device(device)
-        precision = precision_on(self.network, where, precision)
         pace = pace or (Pace() if where.type == "cuda" else ON_CPU)
+        precision = precision_on(self.network, where, precision, pace)
         ahead = ahead or (_beside_a_gpu() if where.type == "cuda" else Ahead())
         engine = engine_of(self.network, where, precision, pace)
         return replace(self, engine=engine, device=device, precision=precision, pace=pace, ahead=ahead)
@@ -212,42 +245,13 @@ def neural_judge(card: JudgeCard, network: Network, tokenizer: TextTokenizer, de
     return NeuralJudge(card, network, check_fit(tokenizer, network.encoder.shape), network).at(device)
 
 
-def from_transformers(
-    folder: str | os.PathLike[str],
-    heads: tuple[Head, ...] = (EDUCATIONAL,),
-    device: str = "cpu",
-    attribution: tuple[str, ...] = (),
-) -> NeuralJudge:
-    """A classifier of the transformers kind (`BertForSequenceClassification`, RoBERTa, ModernBERT) with one head:
-    FineWeb-Edu's as it is published."""
-    from gristmill.classifiers.neural.encoder_weights import read_config, read_encoder
-    from gristmill.classifiers.neural.network import Network
+def places_of(device: str) -> int:
+    """Of how many ranks there are at most."""
+    if device != "cuda":
+        return os.cpu_count() or 1
+    import torch
 
-    where = Path(folder)
-    config = read_config(where)
-    encoder, rest = read_encoder(where)
-    name = "classifier.out_proj" if "classifier.out_proj.weight" in rest else "classifier"
-    weight, bias = rest.get(f"{name}.weight"), rest.get(f"{name}.bias")
-    if weight is None or bias is None or len(heads) != 1:
-        raise JudgeError(
-            f"{where}: one head is read from a classifier's weight and bias; train heads on an encoder that has none"
-        )
-    head = heads[0]
-    if head.kind == "probability" and len(weight) == 2:  # softmax of two is the sigmoid of their difference
-        weight, bias = weight[1:] - weight[:1], bias[1:] - bias[:1]
-    if len(weight) != head.width:
-        raise JudgeError(f"{where}: the classifier has {len(weight)} outputs, and head {head.name} needs {head.width}")
-    network = Network(encoder, heads)
-    span = head.high - head.low if head.kind == "regression" else 1.0
-    low = head.low if head.kind == "regression" else 0.0
-    network.heads.load_state_dict({"weight": weight / span, "bias": (bias - low) / span})
-    most = min(LONGEST, encoder.shape.positions)
-    tokenizer = read_tokenizer(where / TOKENIZER, most)
-    loaded = {"from": str(config.get("_name_or_path") or where.name), "kind": str(config.get("architectures"))}
-    card = JudgeCard(
-        "neural", heads, preprocessing_of(most), training=loaded, versions=versions(), attribution=attribution
-    )
-    return neural_judge(card, network, tokenizer, device)
+    return torch.cuda.device_count()
 
 
 def encoder_folder(name: str) -> Path:
@@ -263,7 +267,11 @@ def encoder_folder(name: str) -> Path:
             "encoder", f"there is no folder {name}, and fetching it from the hub needs huggingface_hub"
         ) from error
     try:
-        return Path(snapshot_download(name, allow_patterns=["config.json", "*.safetensors", "tokenizer.json"]))
+        return Path(
+            snapshot_download(
+                name, allow_patterns=["config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer.json"]
+            )
+        )
     except Exception as error:  # whatever stands between here and the hub
         raise WrongSetting(
             "encoder", f"there is no folder {name}, and the hub gave none: {str(error).splitlines()[0]}"

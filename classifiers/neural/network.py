@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import copy
 import json
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 
 from gristmill.classifiers.artifact import read_json
 from gristmill.classifiers.card import Head, JudgeError
+from gristmill.kernels.common.extras import install
 
 try:
     import torch
     from torch import Tensor, nn
 except ImportError as error:
-    raise JudgeError("a neural judge needs torch and safetensors: pip install 'gristmill[gpu]'") from error
+    raise JudgeError(f"a neural judge needs torch and safetensors: {install('gpu')}") from error
 
 from gristmill.classifiers.neural.coded_linear import CodedProjection
 from gristmill.classifiers.neural.encoder import Encoder, EncoderShape, PackedTexts, Projection
@@ -24,6 +26,12 @@ from gristmill.classifiers.neural.text_tokens import TextTokenizer
 from gristmill.trainer.step.precision import usual_precision
 
 WEIGHTS, SHAPE = "weights.safetensors", "config.json"
+HOPPER = (9, 0)  # compute capability
+# What an H200 measured, BERT-base's shape, full rows of 512 (docs/neural_judge.md).
+SLOWER_THAN_BF16 = {
+    "int8": "0.57 times the speed of bf16 on an H200",
+    "sparse": "0.66 times the speed of bf16 on an H200",
+}
 ON_CPU = Pace(step_tokens=1024, window_steps=32, under_way=0)  # activations stay in the cache
 
 
@@ -110,12 +118,28 @@ def read_network(folder: Path, heads: tuple[Head, ...]) -> Network:
     return network
 
 
-def precision_on(network: Network, device: torch.device, wanted: InferencePrecision | None) -> InferencePrecision:
-    """The precision that is wanted, or the usual one there."""
-    precision = wanted or ("int8" if network.coded and device.type == "cpu" else usual_precision(device))
-    if precision == "fp8" and device.type == "cuda" and not _has_fp8(device):
-        raise JudgeError(f"fp8 does not run on {device}: it is for GPUs of compute capability 8.9 and up")
-    return precision
+def precision_on(
+    network: Network, device: torch.device, wanted: InferencePrecision | None, pace: Pace
+) -> InferencePrecision:
+    """The precision that is wanted, or the fastest there; a slow one that is wanted says how slow it is."""
+    if wanted is None:
+        if device.type == "cuda":
+            return "fp8" if fp8_is_faster(network.encoder.shape, device, pace) else "bf16"
+        return "int8" if network.coded else usual_precision(device)
+    if device.type == "cuda":
+        if wanted == "fp8" and not _has_fp8(device):
+            raise JudgeError(f"fp8 does not run on {device}: it is for GPUs of compute capability 8.9 and up")
+        if wanted in SLOWER_THAN_BF16:
+            warnings.warn(f"precision {wanted}: {SLOWER_THAN_BF16[wanted]}", stacklevel=3)
+    return wanted
+
+
+def fp8_is_faster(shape: EncoderShape, device: torch.device, pace: Pace) -> bool:
+    """As measured on an H200, 65,536 tokens a step, fp8 to bf16: BERT's shape at width 1024 1.08; at 768 1.35 compiled
+    and 0.94 otherwise; at 384 0.81 and 0.78 (docs/neural_judge.md). Earlier GPUs were not measured."""
+    if shape.family != "bert" or torch.cuda.get_device_capability(device) < HOPPER:
+        return False
+    return shape.width >= (768 if pace.compiled else 1024)
 
 
 def engine_of(network: Network, device: torch.device, precision: InferencePrecision, pace: Pace) -> Network:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import os
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -20,9 +22,10 @@ import pyarrow as pa
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.multiprocessing import ProcessExitedException, ProcessRaisedException, get_context, start_processes
 
 from gristmill.classifiers.card import Head, Json, JudgeCard, JudgeError
-from gristmill.classifiers.judge import Train
+from gristmill.classifiers.judge import load_judge
 from gristmill.classifiers.metrics import class_metrics, label_metrics, probability_metrics, regression_metrics
 from gristmill.classifiers.neural.encoder import Encoder, EncoderShape, PackedTexts
 from gristmill.classifiers.neural.judge import NeuralJudge, neural_judge, preprocessing_of, versions
@@ -30,7 +33,7 @@ from gristmill.classifiers.neural.network import Network, check_fit
 from gristmill.classifiers.neural.text_tokens import Ahead, TextTokenizer, TextTokens, tokenise
 from gristmill.classifiers.training_sets import LabelledTexts, balanced_weights, held_out, labelled_texts
 from gristmill.kernels.base.types import Array
-from gristmill.trainer.parallel.ranks import ALONE, RankGroup
+from gristmill.trainer.parallel.ranks import ALONE, RankGroup, current_ranks
 from gristmill.trainer.run.schedule import RateSchedule
 from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.optim import AdamW, update
@@ -40,14 +43,16 @@ Log = Callable[[Json], None]
 Precision = Literal["float32", "bf16"]  # fp16 would need a loss scale, which updates of judges do not have
 
 
+POLL = 0.2  # seconds between two looks at ranks
+REFUSED = "refused"  # the file in which a rank says what is wrong
 FASTER_HEADS = AdamW(rate=3e-4, faster=(("heads.", 3.0),))
 UP_AND_DOWN = RateSchedule()
 
 
 @dataclass(frozen=True)
 class NeuralRecipe:
-    """How a neural judge is trained. `patience`: evaluations without a better held-out loss after which it stops; None:
-    never."""
+    """How a neural judge is trained. `patience`: evaluations without a better held-out loss after which it stops, with
+    the best weights; None: never."""
 
     epochs: float = 3.0
     update_tokens: int = 32_768
@@ -57,13 +62,15 @@ class NeuralRecipe:
     dropout: float = 0.1
     seed: int = 0
     precision: Precision | None = None  # None: bf16 on GPUs, float32 on CPUs
-    evaluate_every: int = 100
+    evaluate_every: int | None = None  # updates between two looks at the held-out loss; None: a quarter of an epoch
     patience: int | None = None
     checkpoint_every: int = 500
     held_out: float = 0.1  # share of the groups
     balance: bool = False  # labels weigh alike in training, however many texts each has
 
     def __post_init__(self) -> None:
+        if self.patience is not None and self.patience < 1:
+            raise JudgeError(f"patience {self.patience}: one evaluation at least shows that nothing is gained")
         if self.precision not in (None, *get_args(Precision)):
             raise JudgeError(
                 f"precision {self.precision!r}: judges are trained in {' or '.join(get_args(Precision))}; None is what "
@@ -151,33 +158,82 @@ def train_neural(
     return replace(judge, card=replace(card, metrics=neural_metrics(judge, labelled, targets, outside)))
 
 
-def one_head(
-    head: Head,
-    tokenizer: TextTokenizer,
-    trunk: EncoderShape | Encoder,
-    recipe: NeuralRecipe,
-    device: str = "cpu",
-    log: Log = lambda facts: None,
-) -> Train:
-    """Training on labels, or on marks (`DistilRecipe`: form 'value'). It holds nothing out itself, and every training
-    begins from the same trunk."""
+@dataclass(frozen=True)
+class OneHead:
+    """Training of one head on labels, or on marks (`DistilRecipe`: form 'value'); every training begins from the same
+    trunk. With `patience` a share of the groups decides when to stop; without it nothing is held out. `ranks`:
+    processes, each on a GPU of its own, or a share of the CPU's cores."""
 
-    def train(texts: LabelledTexts) -> NeuralJudge:
-        columns = {"text": texts.texts, head.name: texts.labels}
+    head: Head
+    tokenizer: TextTokenizer
+    trunk: EncoderShape | Encoder
+    recipe: NeuralRecipe
+    device: str = "cpu"
+    ranks: int = 1
+
+    def __call__(self, texts: LabelledTexts, log: Log = lambda facts: None) -> NeuralJudge:
+        if self.ranks == 1:
+            return self.train(texts, self.device, ALONE, log)
+        with tempfile.TemporaryDirectory(prefix="judge-ranks-") as made:
+            folder, lines = Path(made), get_context("spawn").SimpleQueue()
+            processes = start_processes(_one_of_ranks, (self, texts, folder, lines), self.ranks, join=False)
+            try:
+                while not processes.join(POLL):
+                    while not lines.empty():
+                        log(lines.get())
+            except (ProcessExitedException, ProcessRaisedException) as error:
+                refused = folder / REFUSED
+                text = refused.read_text(encoding="utf-8") if refused.is_file() else str(error).strip().splitlines()[-1]
+                raise JudgeError(text) from error
+            while not lines.empty():
+                log(lines.get())
+            judge = load_judge(folder / "judge", self.device)
+        if not isinstance(judge, NeuralJudge):
+            raise TypeError(f"ranks left a {judge.card.kind} judge")
+        return replace(judge, card=replace(judge.card, training=judge.card.training | {"ranks": self.ranks}))
+
+    def train(self, texts: LabelledTexts, device: str, ranks: RankGroup, log: Log) -> NeuralJudge:
+        columns = {"text": texts.texts, self.head.name: texts.labels}
         if texts.weights is not None:
             columns["weight"] = pa.array(texts.weights)
+        if texts.groups is not None:
+            columns["group"] = texts.groups
         return train_neural(
             pa.table(columns),
-            [head],
-            tokenizer,
-            copy.deepcopy(trunk),
-            replace(recipe, held_out=0.0),
+            [self.head],
+            self.tokenizer,
+            copy.deepcopy(self.trunk),
+            self.recipe if self.recipe.patience is not None else replace(self.recipe, held_out=0.0),
             weight=None if texts.weights is None else "weight",
+            group=None if texts.groups is None else "group",
             device=device,
+            ranks=ranks,
             log=log,
         )
 
-    return train
+
+def _one_of_ranks(rank: int, training: OneHead, texts: LabelledTexts, folder: Path, lines: Any) -> None:
+    cuda = training.device.startswith("cuda")
+    if cuda:
+        torch.cuda.set_device(rank)
+    else:
+        torch.set_num_threads(max(1, (os.cpu_count() or 1) // training.ranks))
+    meeting = f"file://{folder / 'meeting'}"
+    backend, count = "nccl" if cuda else "gloo", training.ranks
+    torch.distributed.init_process_group(backend, init_method=meeting, rank=rank, world_size=count)
+    ranks = current_ranks()
+    try:
+        device = f"cuda:{rank}" if cuda else training.device
+        judge = training.train(texts, device, ranks, lines.put if ranks.first else lambda facts: None)
+        if ranks.first:
+            judge.save(folder / "judge")
+        ranks.wait()  # a rank that is done early must not take its sockets away
+    except JudgeError as error:  # of all ranks alike
+        (folder / f"{REFUSED}.{rank}").write_text(str(error), encoding="utf-8")
+        (folder / f"{REFUSED}.{rank}").rename(folder / REFUSED)
+        raise
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def _label_numbers(column: Array, head: Head) -> list[int]:
@@ -277,6 +333,7 @@ def _fit(
     rows = np.flatnonzero(inside)
     each = sum(1 for _ in updates_of(data.lengths, rows, recipe, 0))
     planned = max(1, round(each * recipe.epochs))
+    every = recipe.evaluate_every or max(1, each // 4)
     learning = [p for p in network.parameters() if p.requires_grad]
     optimizer = recipe.optimizer.optimizer(network)
     precision = recipe.precision or usual_precision(device)
@@ -311,13 +368,13 @@ def _fit(
                     "norm": round(float(result.norm), 4),
                 }
             )
-        if recipe.patience is not None and outside.any() and done % recipe.evaluate_every == 0:
-            loss = held_out_loss(network, heads, data, np.flatnonzero(outside), recipe, device, precision)
+        if recipe.patience is not None and outside.any() and done % every == 0:
+            loss = held_out_loss(network, heads, data, np.flatnonzero(outside), recipe, device, precision, ranks)
             log({"update": done, "held_out_loss": round(loss, 5)})
             patient = patient + 1 if loss >= best else 0
             if loss < best:
                 best, best_weights = loss, copy.deepcopy(network.state_dict())
-            if patient > recipe.patience:
+            if patient >= recipe.patience:
                 break
         if checkpoints is not None and ranks.first and (done % recipe.checkpoint_every == 0 or done == planned):
             checkpoint.save(checkpoints, done, network.state_dict(), optimizer, facts)
@@ -371,13 +428,17 @@ def held_out_loss(
     recipe: NeuralRecipe,
     device: torch.device,
     precision: Precision,
+    ranks: RankGroup,
 ) -> float:
+    """Equal on all ranks, each of which sees its share."""
     network.eval()
     counts = _label_weights(data, rows).to(device)
     steps = [step for steps in updates_of(data.lengths, rows, recipe, 0) for step in steps]
-    loss = sum(float(_loss(network, heads, data, step, counts, device, precision)) for step in steps)
+    loss = torch.zeros((), device=device)
+    for step in ranks.own_share(steps):
+        loss += _loss(network, heads, data, step, counts, device, precision)
     network.train()
-    return loss
+    return float(ranks.all_reduce(loss))
 
 
 def neural_metrics(judge: NeuralJudge, labelled: LabelledTexts, targets: Array, outside: Array) -> Json:

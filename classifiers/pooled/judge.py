@@ -95,7 +95,7 @@ class PooledJudge(Judge):
 
     @classmethod
     def trainer(cls, settings: Pooled, head: Head, seed: int, log: Log) -> Train:
-        training = module_to_train("gristmill.classifiers.pooled.training", "pooled", "torch", "gristmill[gpu]")
+        training = module_to_train("gristmill.classifiers.pooled.training", "pooled", "torch", "gpu")
         recipe = training.PooledRecipe(seed=seed, most_bytes=settings.most_bytes)
         recipe = recipe if settings.epochs is None else replace(recipe, epochs=settings.epochs)
         device = on_device(settings.device)

@@ -5,7 +5,8 @@
    until one is left.
 2. `label`: a sample of each source's documents (`sample.py`; 256 each, cut to 512 tokens) is marked Great, Good,
    Okay, Poor or Useless
-   for it: by reasoning that ends with a mark, or by one pass that reads the probability of each mark.
+   for it: by reasoning that ends with a mark, or by one pass that reads the probability of each mark. A description of
+   one's own ("educational value"), or a rubric with labels of its own (`rubric.py`), needs no development set.
 3. `utilities`: the mean mark of a token of each source, with standard errors, in the form in which mixers read them.
 
 The paper had a model of 70B mark 2.1 million tokens, and found what it says to agree with ablations in 22 of 30
@@ -21,7 +22,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappush, heapreplace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,7 +30,8 @@ from gristmill.classifiers.llm.account import Account
 from gristmill.classifiers.llm.cache import AnswerCache, answer_all
 from gristmill.classifiers.llm.model import Answer, LanguageModel, Request
 from gristmill.classifiers.rating import prompts
-from gristmill.classifiers.rating.reading import MARKS, UNREAD, Agreement, agreement, label_of, probabilities_of
+from gristmill.classifiers.rating.reading import UNREAD, Agreement, agreement
+from gristmill.classifiers.rating.rubric import Asking, Reading
 from gristmill.classifiers.rating.sample import cut_texts, first_bytes, sample
 from gristmill.kernels.base.types import Floats, Integers, Mask, Words
 from gristmill.mixing.weights.utility import Utilities, judged
@@ -37,11 +39,9 @@ from gristmill.mixing.weights.utility import Utilities, judged
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-Reading = Literal["reasoned", "at_once"]
-
 CHUNK_BYTES = 16_000
 BETWEEN = "\n\n---\n\n"  # examples of a chunk
-DESCRIPTION_TOKENS, REASONING_TOKENS = 1024, 1024
+DESCRIPTION_TOKENS = 1024
 SHOWN = 3
 EXCERPT = 160
 
@@ -83,6 +83,7 @@ class Labels:
 
     task: str
     reading: Reading
+    scale: Mapping[str, float]  # the mark of each label
     label: Integers
     mark: Floats
     probabilities: Floats | None  # documents x labels
@@ -150,40 +151,33 @@ def describe(
 
 
 def label(
-    model: LanguageModel, task: str, description: str, documents: Sequence[SampledDocument], reading: Reading,
-    cache: AnswerCache | None = None, most_failures: float = 0.02, max_tokens: int = REASONING_TOKENS,
+    model: LanguageModel, task: str, asking: Asking, documents: Sequence[SampledDocument],
+    cache: AnswerCache | None = None, most_failures: float = 0.02,
 ) -> Labels:  # fmt: skip
     """Marks of documents for one task. More than `most_failures` of a source's answers that cannot be read are an
     error; none are guessed."""
     account = Account()
-    requests = [request_of(description, document.text, reading, max_tokens) for document in documents]
+    requests = [asking.request(document.text) for document in documents]
     answers: list[Answer] = [Answer(failure="unanswered")] * len(documents)
     for i, answer in answer_all(model, requests, account, cache):
         answers[i] = answer
-    label = np.full(len(documents), UNREAD, np.int64)
-    mark = np.zeros(len(documents))
-    probabilities = np.zeros((len(documents), len(MARKS))) if reading == "at_once" else None
-    mass = np.zeros(len(documents)) if reading == "at_once" else None
-    kinds = [""] * len(documents)
-    for i, answer in enumerate(answers):
-        if probabilities is None or mass is None:
-            label[i], kinds[i] = label_of(answer)
-            mark[i] = MARKS[label[i]] if not kinds[i] else 0.0
-            continue
-        probabilities_of_answer, kinds[i] = probabilities_of(answer)
-        if probabilities_of_answer is not None:
-            probabilities[i], label[i], mark[i] = (
-                probabilities_of_answer,
-                probabilities_of_answer.argmax(),
-                probabilities_of_answer @ MARKS,
-            )
-            mass[i] = min(float(np.exp(np.array(answer.logprobs)).sum()), 1.0)
+    replies = [asking.read(answer) for answer in answers]
+    kinds = [reply.failure for reply in replies]
+    probabilities = mass = None
+    if asking.reading == "at_once":
+        none = np.zeros(len(asking.scale))
+        rows = [none if reply.probabilities is None else reply.probabilities for reply in replies]
+        probabilities = np.array(rows).reshape(len(rows), len(none))
+        mass = np.array(
+            [0.0 if reply.failure else _mass(answer) for reply, answer in zip(replies, answers, strict=True)]
+        )
     failures = _check_failures(task, documents, kinds, answers, most_failures)
     return Labels(
         task,
-        reading,
-        label,
-        np.clip(mark, 0.0, 1.0),
+        asking.reading,
+        dict(asking.scale),
+        np.array([reply.label for reply in replies], np.int64),
+        np.clip(np.array([reply.mark or 0.0 for reply in replies]), 0.0, 1.0),
         probabilities,
         mass,
         failures,
@@ -191,11 +185,21 @@ def label(
     )
 
 
+def _mass(answer: Answer) -> float:
+    return min(float(np.exp(np.array(answer.logprobs)).sum()), 1.0)
+
+
 def readings_agree(reasoned: Labels, at_once: Labels) -> Agreement:
     """Of two readings of the same documents for the same task."""
     if reasoned.task != at_once.task or len(reasoned.label) != len(at_once.label):
         raise ValueError("two readings of the same documents for the same task are needed")
-    return agreement(reasoned.label, at_once.label, reasoned.mark, at_once.mark)
+    if reasoned.scale != at_once.scale:
+        raise ValueError("two readings with the same labels are needed")
+    best_first = np.argsort(-np.array(list(reasoned.scale.values())), kind="stable")
+    place = np.append(np.argsort(best_first), UNREAD)  # UNREAD is -1, the last
+    return agreement(
+        place[reasoned.label], place[at_once.label], reasoned.mark, at_once.mark, labels=len(reasoned.scale)
+    )
 
 
 def utilities(documents: Sequence[SampledDocument], labels: Sequence[Labels]) -> Utilities:
@@ -244,14 +248,6 @@ def _fill_chunks(sizes: Sequence[int], count: int, room: int) -> list[list[int]]
             chunks.append([i])
             heappush(lightest, (sizes[i], len(chunks) - 1))
     return chunks
-
-
-def request_of(description: str, text: str, reading: Reading, max_tokens: int) -> Request:
-    if reading == "at_once":
-        return prompts.at_once(description, text)
-    if reading == "reasoned":
-        return prompts.reasoned(description, text, max_tokens)
-    raise ValueError(f"reading {reading!r}; expected reasoned or at_once")
 
 
 def _texts(

@@ -21,17 +21,17 @@ MARKS = np.array([1.0, 0.75, 0.5, 0.25, 0.0])
 UNREAD = -1
 
 
-def label_of(answer: Answer) -> tuple[int, str]:
+def label_of(answer: Answer, labels: tuple[str, ...] = LABELS) -> tuple[int, str]:
     """The label's number and no failure, or UNREAD and the kind of failure."""
-    label, failure = last_score(answer, LABELS)
-    return (UNREAD, failure) if failure else (LABELS.index(label), "")
+    label, failure = last_score(answer, labels)
+    return (UNREAD, failure) if failure else (labels.index(label), "")
 
 
-def probabilities_of(answer: Answer) -> tuple[Floats | None, str]:
+def probabilities_of(answer: Answer, labels: tuple[str, ...] = LABELS) -> tuple[Floats | None, str]:
     """Of the labels in sum 1, and no failure; or the kind of failure."""
     if answer.failure:
         return None, answer.failure
-    if answer.logprobs is None or len(answer.logprobs) != len(LABELS):
+    if answer.logprobs is None or len(answer.logprobs) != len(labels):
         return None, "no_labels"
     logs = np.array(answer.logprobs)
     if not np.all(np.isfinite(logs)):
@@ -58,14 +58,16 @@ class Agreement:
     confusion: tuple[tuple[int, ...], ...]
 
 
-def agreement(first: Integers, second: Integers, first_marks: Floats, second_marks: Floats) -> Agreement:
-    """Documents that either reading failed at (UNREAD) are left out."""
+def agreement(
+    first: Integers, second: Integers, first_marks: Floats, second_marks: Floats, labels: int = len(LABELS)
+) -> Agreement:
+    """Of labels by number, in their order. Documents that either reading failed at (UNREAD) are left out."""
     both = (first != UNREAD) & (second != UNREAD)
     if both.sum() < 2:
         raise ValueError(f"{int(both.sum())} documents with both readings; at least 2 are needed")
-    table = np.zeros((len(LABELS), len(LABELS)), np.int64)
+    table = np.zeros((labels, labels), np.int64)
     np.add.at(table, (first[both], second[both]), 1)
-    apart = np.subtract.outer(np.arange(len(LABELS)), np.arange(len(LABELS)))
+    apart = np.subtract.outer(np.arange(labels), np.arange(labels))
     return Agreement(
         documents=int(both.sum()),
         exact=float(np.trace(table) / table.sum()),

@@ -7,66 +7,97 @@ guessed.
 
 from __future__ import annotations
 
-import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from gristmill.classifiers.llm.last_score import last_score
 from gristmill.classifiers.llm.model import Answer, Request
 from gristmill.classifiers.rating import prompts
 from gristmill.classifiers.rating.reading import MARKS, UNREAD, label_of, probabilities_of
+from gristmill.kernels.base.types import Floats
 
 Reading = Literal["at_once", "reasoned"]
 
 LABEL = re.compile(r"[^\W_](?:[\w -]{0,38}\w)?")
+REASONING_TOKENS = 1024  # of a reasoned answer
 LONGEST_RUBRIC = 20_000  # characters; it stands in every prompt
 
 
-class Asking(Protocol):
+class Reply(NamedTuple):
+    """What an answer says. `label` is its number, UNREAD where the answer failed; `mark` is None then."""
+
+    label: int
+    mark: float | None
+    probabilities: Floats | None  # of all labels, read at once
+    failure: str  # its kind
+
+
+class Asking(ABC):
     """How a document is put to a model, and how its answer is read."""
 
+    reading: Reading
+
+    @property
+    @abstractmethod
+    def scale(self) -> Mapping[str, float]:
+        """The mark of each label."""
+
+    @abstractmethod
     def request(self, document: str) -> Request: ...
+
+    def read(self, answer: Answer) -> Reply:
+        """Reasoned, the mark is that of the label; at once, it is the expected one of all labels' probabilities."""
+        labels, marks = tuple(self.scale), np.array(list(self.scale.values()))
+        if self.reading == "reasoned":
+            label, failure = label_of(answer, labels)
+            return Reply(label, None if failure else float(marks[label]), None, failure)
+        probabilities, failure = probabilities_of(answer, labels)
+        if probabilities is None:
+            return Reply(UNREAD, None, None, failure)
+        return Reply(int(probabilities.argmax()), float(probabilities @ marks), probabilities, "")
 
     def mark(self, answer: Answer) -> tuple[float | None, str]:
         """The mark and no failure, or none and the kind of failure."""
-        ...
+        reply = self.read(answer)
+        return reply.mark, reply.failure
 
 
 @dataclass(frozen=True)
-class ByDescription:
-    """As MEDU asks (`classifiers/rating/medu.py`), by a description that it made: the same prompts, so that kept
-    answers serve both."""
+class ByDescription(Asking):
+    """As MEDU asks (`classifiers/rating/medu.py`), by a description that it made or that you write: the same prompts,
+    so that kept answers serve both."""
 
     description: str
-    reading: Reading
-    max_tokens: int
+    reading: Reading = "at_once"
+    max_tokens: int = REASONING_TOKENS
+
+    def __post_init__(self) -> None:
+        if not self.description.strip() or len(self.description) > prompts.LONGEST_DESCRIPTION:
+            raise ValueError(f"a description has 1 to {prompts.LONGEST_DESCRIPTION:,} characters")
+
+    @property
+    def scale(self) -> Mapping[str, float]:
+        return dict(zip(prompts.LABELS, MARKS.tolist(), strict=True))
 
     def request(self, document: str) -> Request:
         if self.reading == "at_once":
             return prompts.at_once(self.description, document)
         return prompts.reasoned(self.description, document, self.max_tokens)
 
-    def mark(self, answer: Answer) -> tuple[float | None, str]:
-        if self.reading == "reasoned":
-            label, failure = label_of(answer)
-            return (None, failure) if label == UNREAD else (float(MARKS[label]), "")
-        probabilities, failure = probabilities_of(answer)
-        return (None, failure) if probabilities is None else (float(probabilities @ MARKS), "")
-
 
 @dataclass(frozen=True)
-class ByRubric:
-    """By a rubric, whose labels stand for marks. At once, the mark is the expected one of all labels' probabilities."""
+class ByRubric(Asking):
+    """By a rubric of the user's own, whose labels stand for marks."""
 
     rubric: str
     marks: Mapping[str, float]
-    reading: Reading
-    max_tokens: int
+    reading: Reading = "at_once"
+    max_tokens: int = REASONING_TOKENS
 
     def __post_init__(self) -> None:
         if not self.rubric.strip() or len(self.rubric) > LONGEST_RUBRIC:
@@ -92,10 +123,9 @@ class ByRubric:
         )
         return Request(own, self._shared, max_tokens=self.max_tokens)
 
-    def mark(self, answer: Answer) -> tuple[float | None, str]:
-        if answer.failure:
-            return None, answer.failure
-        return self._reasoned(answer) if self.reading == "reasoned" else self._expected(answer)
+    @property
+    def scale(self) -> Mapping[str, float]:
+        return self.marks
 
     @cached_property
     def _shared(self) -> str:
@@ -109,14 +139,3 @@ class ByRubric:
         )
         asked = f"You judge one document at a time. What is asked:\n\n{self.rubric.strip()}\n\n"
         return f"{asked}Your mark is one of: {words}.\n\n{prompts.GUARD}{last}"
-
-    def _reasoned(self, answer: Answer) -> tuple[float | None, str]:
-        label, failure = last_score(answer, tuple(self.marks))
-        return (None, failure) if failure else (self.marks[label], "")
-
-    def _expected(self, answer: Answer) -> tuple[float | None, str]:
-        logs = answer.logprobs
-        if logs is None or len(logs) != len(self.marks) or not all(math.isfinite(log) for log in logs):
-            return None, "no_labels"
-        weights = np.exp(np.array(logs) - max(logs))
-        return float(weights @ np.array(list(self.marks.values())) / weights.sum()), ""

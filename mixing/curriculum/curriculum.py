@@ -27,6 +27,7 @@ from gristmill.kernels.base.types import Floats
 BELOW_ONE = math.nextafter(1.0, 0.0)
 MOST_SEGMENTS = 1 << 16
 
+MODERATE = (0.2, 0.33)  # share of training in which the rate falls, and what is left of it (Luo et al.)
 _STABLE = "The order is worth most while the learning rate is high"
 _AVERAGED = (
     "decay it moderately, not to zero, and average the last checkpoints: "
@@ -62,6 +63,12 @@ class Schedule(BaseModel, ABC):
     @abstractmethod
     def advice(self) -> str:
         """How to set learning rate and averaging, to print beside the order."""
+
+    @property
+    def rates(self) -> tuple[float, float] | None:
+        """The advice in figures: the share of training in which the rate falls, at its end, and the share of the peak
+        that it falls to. None: any schedule does."""
+        return None
 
 
 class Random(Schedule):
@@ -112,6 +119,10 @@ class Stages(Schedule):
     def advice(self) -> str:
         return f"{_STABLE}: {_AVERAGED}."
 
+    @property
+    def rates(self) -> tuple[float, float]:
+        return MODERATE
+
 
 class Ascending(Schedule):
     """Easy to hard throughout."""
@@ -135,6 +146,10 @@ class Ascending(Schedule):
         return (
             f"{_STABLE}: {_AVERAGED}. Batches late in training hold hard text alone; `Stages` or `WarmUp` forget less."
         )
+
+    @property
+    def rates(self) -> tuple[float, float]:
+        return MODERATE
 
 
 class WarmUp(Schedule):
@@ -199,6 +214,10 @@ class Interleaved(Schedule):
             "hard text once and not midway."
         )
 
+    @property
+    def rates(self) -> tuple[float, float]:
+        return max(1, round(0.2 * self.passes)) / self.passes, 0.0
+
 
 class Anneal(Schedule):
     """The best documents last. Ranks are of quality: higher is better. `best` is their part of the last stretch; the
@@ -248,6 +267,10 @@ class Anneal(Schedule):
             "span for upsampled "
             f"sets (Blakeney et al.).{short} Any checkpoint of the constant part can be annealed anew on other data."
         )
+
+    @property
+    def rates(self) -> tuple[float, float]:
+        return self.share, 0.0
 
 
 def buckets(rank: Floats, count: int) -> np.ndarray[Any, np.dtype[np.int16]]:

@@ -22,7 +22,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from gristmill.kernels.base.types import Floats
-from gristmill.mixing.curriculum.curriculum import Schedule, even_edges, inside
+from gristmill.mixing.curriculum.curriculum import MODERATE, Schedule, even_edges, inside
 
 _NODES = (
     1 << 16
@@ -123,6 +123,10 @@ class Pacing(Schedule):
     def advice(self) -> str:
         return _ADVICE.format(until=self.until)
 
+    @property
+    def rates(self) -> tuple[float, float]:
+        return (1 - self.until, 0.0) if self.until < 1 else MODERATE
+
 
 class Steps(Schedule):
     """Competence that grows by equal steps: from `start` to 1, the last of `stages` levels from `until` on. Order
@@ -190,6 +194,10 @@ class Steps(Schedule):
     @property
     def advice(self) -> str:
         return _ADVICE.format(until=self.until)
+
+    @property
+    def rates(self) -> tuple[float, float]:
+        return (1 - self.until, 0.0) if self.until < 1 else MODERATE
 
 
 def measured_correlation(schedule: Schedule) -> float:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from gristmill.kernels.base.types import Floats
+from gristmill.kernels.common.extras import install
 
 
 def scipy() -> Any:
     try:
         import scipy  # type: ignore[import-untyped]
     except ImportError as error:
-        raise ImportError(f"intervals and verdicts need scipy: pip install 'gristmill[gpu]' ({error})") from error
+        raise ImportError(f"intervals and verdicts need scipy: {install('gpu')} ({error})") from error
     return scipy  # its parts are imported as they are named
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from gristmill.kernels.base.types import Floats
+from gristmill.kernels.common.extras import install
 from gristmill.mixing.weights.ablations import Fit, Predict
 from gristmill.mixing.weights.simplex import nearest_mixes
 from gristmill.mixing.weights.supply import ROUNDING, Supply
@@ -33,7 +34,7 @@ def trees(seed: int) -> Fit:
         from threadpoolctl import threadpool_limits  # type: ignore[import-untyped,import-not-found,unused-ignore]
     except ImportError as error:
         raise ImportError(
-            f"RegMix's trees need scikit-learn, `pip install 'gristmill[train]'`, or take the regressor ridge ({error})"
+            f"RegMix's trees need scikit-learn, {install('train')}, or take the regressor ridge ({error})"
         ) from error
 
     def fit(weights_RN: Floats, losses_RT: Floats) -> Predict:

@@ -10,25 +10,37 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from gristmill.pipeline.ablate.evaluation import tokenizer_of
-from gristmill.pipeline.ablate.facts import read_facts, write_facts
-from gristmill.pipeline.ablate.feeding import SetSize, epochs_of, shares_of_rows, size_of
 from gristmill.pipeline.ablate.length import Length, length_of, stages_of, too_small
 from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan, Loaded
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.look.token_sets import the_set
 from gristmill.pipeline.recipe.fingerprint import stamp
-from gristmill.pipeline.recipe.yaml_settings import check_names
+from gristmill.pipeline.train.checks import (
+    check_evaluation,
+    check_fit,
+    check_layout,
+    chosen_layout,
+    model_source,
+    opening_in,
+    shape_for,
+    tokenizer_of,
+    unlike,
+)
+from gristmill.pipeline.train.facts import read_facts, write_facts
+from gristmill.pipeline.train.feeding import SetSize, epochs_of, order_problem, shares_of_rows, size_of
+from gristmill.pipeline.train.plan import TrainingPlan, facts_of, training_from
 from gristmill.shards.format import BadShards, ShardMeta
 from gristmill.shards.reader import ShardSet, open_shards
 from gristmill.shards.verify import verify
-from gristmill.trainer.model.shapes import DecoderShape, shape_named
+
+if TYPE_CHECKING:
+    from gristmill.trainer.model.shapes import DecoderShape
 
 MOST_EPOCHS = 4.0  # repeats up to here are as good as new (Muennighoff et al. 2023)
-VOCABULARY_STEP = 64  # matrices of a GPU like round sizes
 VERIFIED = "verified.json"
-LOOKED_AT = 64  # rows
+CHECKPOINTS = 10  # along a run, unless its plan says
 
 
 @dataclass(frozen=True)
@@ -47,21 +59,35 @@ class CheckedPlan:
     before: int | None  # the token that stands before every document of the control's first set
     problems: dict[str, str]  # by arm
     epochs: dict[str, dict[str, float]]  # by arm and set
+    layout: dict[str, Any]  # fields of `training` that `parallel: auto` chose
+    layout_of_base: dict[str, Any]  # the same, but for the rows of a step where its updates have others
     warnings: list[str]
 
 
-def check_plan(loaded: Loaded, out: Path, note: Callable[[str], None]) -> CheckedPlan:
+def check_plan(
+    loaded: Loaded, out: Path, note: Callable[[str], None], on_gpu: bool = False, only_planned: bool = False
+) -> CheckedPlan:
     plan = loaded.plan
     sets = _checked_sets(loaded, out, note)
     tokenizer = _tokenizer(loaded, sets)
     sets.compare()
-    model = model_of(loaded)
-    shape = _shape(loaded, sets.meta, model)
-    _check_fit(sets.meta, shape)
+    place: tuple[str, ...] = ("shape",)
+    asked = plan.shape
+    if plan.base is not None:
+        place, asked = ("base", "model" if plan.base.model else "shape"), plan.base.model or plan.base.shape
+    model = model_source(loaded, place, asked)
+    if (model is not None) != (place == ("base", "model")):
+        raise loaded.wrong(
+            place, "a folder or hub id was expected" if model is None else "upcycle it with `train` first"
+        )
+    shape = shape_for(loaded, place, asked, sets.meta, model)
+    check_fit(loaded, place, sets.meta, shape, sets.reference.folder)
     length = length_of(loaded, sets.meta.row_length)
     share = min(1.0, length.tokens / plan.stands_for) if plan.stands_for else 1.0
     sizes = {name: size_of(each, share) for name, each in sets.shards.items() if not sets.faults[name]}
     arms = _checked_arms(loaded, sets, length, sizes)
+    layout, layout_of_base = _layout(loaded, sets, shape, length, on_gpu, only_planned, note)
+    check_evaluation(loaded, plan.evaluate)
     return CheckedPlan(
         folders={name: sets.folder(name, loaded) for name in sets.needed},
         fingerprints={name: each.fingerprint for name, each in sets.shards.items()},
@@ -72,9 +98,11 @@ def check_plan(loaded: Loaded, out: Path, note: Callable[[str], None]) -> Checke
         shape=shape,
         tokenizer=tokenizer,
         model=model,
-        before=_before(sets.reference),
+        before=opening_in(sets.reference),
         problems=arms.problems,
         epochs=arms.epochs,
+        layout=layout,
+        layout_of_base=layout_of_base,
         warnings=[*arms.warnings, *_tokenizer_warnings(model, tokenizer), *_plan_warnings(plan)],
     )
 
@@ -106,7 +134,7 @@ class _Sets:
     def compare(self) -> None:
         """Adds as a fault where a set is unlike the control's; RunFailed of a vital one."""
         for name, each in self.shards.items():
-            self.faults[name] = self.faults[name] or _unlike(each.meta, self.meta, self.reference.folder)
+            self.faults[name] = self.faults[name] or unlike(each.meta, self.meta, self.reference.folder)
             if name in self.vital and self.faults[name]:
                 raise RunFailed(f"sets.{name}: {self.faults[name]}")
 
@@ -115,8 +143,8 @@ def _checked_sets(loaded: Loaded, out: Path, note: Callable[[str], None]) -> _Se
     """Opened and verified; RunFailed where a vital one is not what was written."""
     plan = loaded.plan
     of_base = (plan.base.mix or {}) if plan.base else {}
-    vital = list(dict.fromkeys([*plan.control, *of_base]))
-    needed = list(dict.fromkeys([*vital, *(name for mix in plan.arms.values() for name in mix)]))
+    vital = list(dict.fromkeys([*plan.control.weights, *of_base]))
+    needed = list(dict.fromkeys([*vital, *(name for arm in plan.arms.values() for name in arm.weights)]))
     shards, faults = _opened(loaded, needed, vital)
     faults |= {name: _fault(each, out, note) for name, each in shards.items()}
     for name in vital:
@@ -135,15 +163,57 @@ def _tokenizer(loaded: Loaded, sets: _Sets) -> Path:
     return tokenizer
 
 
-def _check_fit(meta: ShardMeta, shape: DecoderShape) -> None:
-    """Does the model have a place for every token and every row?"""
-    if meta.vocab_size > shape.vocabulary:
-        raise RunFailed(
-            f"the shards' vocabulary of {meta.vocab_size:,} is larger than the model's of {shape.vocabulary:,}:"
-            " tokens would have no embedding"
+def training_at(
+    loaded: Loaded, asked: TrainingPlan, updates: int, on_gpu: bool, *place: str, **more: Any
+) -> dict[str, Any]:
+    """The trainer's settings, as JSON has them; RecipeError names what it would refuse."""
+    facts = facts_of(asked, updates, on_gpu, checkpoints=CHECKPOINTS, **more)
+    facts.setdefault("metrics_every", max(1, min(10, updates // 50)))
+    training_from(loaded.source, facts, *place, "training")
+    return facts
+
+
+def _layout(
+    loaded: Loaded,
+    sets: _Sets,
+    shape: DecoderShape,
+    length: Length,
+    on_gpu: bool,
+    only_planned: bool,
+    note: Callable[[str], None],
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What `parallel: auto` chooses for runs and base, from the control's documents. What a rank would refuse of any run
+    is raised here."""
+    from gristmill.trainer.parallel.planner import CHOICES
+    from gristmill.trainer.run.settings import Training
+
+    plan, row_length = loaded.plan, sets.meta.row_length
+    ranks = plan.ranks or 1
+    rate = plan.training.peak or (plan.base.training.peak if plan.base and plan.base.training else None)
+    chosen: dict[str, Any] = {}
+    training = Training.from_facts(training_at(loaded, plan.training, length.updates, on_gpu, rate=rate))
+    if plan.parallel == "auto":
+        shards = {name: sets.shards[name] for name in plan.control.weights}
+        layout, ranks = chosen_layout(
+            loaded, shards, plan.control.weights, shape, training, ranks, on_gpu, only_planned
         )
-    if meta.row_length > shape.context:
-        raise RunFailed(f"rows of {meta.row_length:,} tokens are longer than the model's context of {shape.context:,}")
+        for line in layout.why:
+            note(f"parallel: auto: {line}")
+        training = layout.training
+        chosen = {name: getattr(training, name) for name in [*CHOICES, "rows_per_step"]}
+    check_layout(loaded, training, shape, ranks, row_length)
+    for arm in (CONTROL, *plan.arms):
+        place = () if arm == CONTROL else ("arms", arm)
+        facts = training_at(loaded, plan.training_of(arm), length.updates, on_gpu, *place, rate=rate)
+        check_layout(loaded, Training.from_facts(facts | chosen), shape, ranks, row_length, *place)
+    of_base = dict(chosen)
+    if plan.base is not None and plan.base.training is not None and plan.base.tokens is not None:
+        updates = plan.base.training.updates(plan.base.tokens, row_length)
+        base = training_at(loaded, plan.base.training, updates, on_gpu, "base")
+        if plan.base.training.rows_per_update != plan.training.rows_per_update:
+            of_base.pop("rows_per_step", None)
+        check_layout(loaded, Training.from_facts(base | of_base), shape, ranks, row_length, "base")
+    return chosen, of_base
 
 
 # --- arms -------------------------------------------------------------------------------------------------------------
@@ -160,16 +230,24 @@ class _Arms:
 
 def _checked_arms(loaded: Loaded, sets: _Sets, length: Length, sizes: Mapping[str, SetSize]) -> _Arms:
     plan, arms = loaded.plan, _Arms()
-    arm_of_rows: dict[frozenset[tuple[str, float]], str] = {}
-    for arm, mix in ((CONTROL, plan.control), *plan.arms.items()):
+    arm_of_rows: dict[object, str] = {}
+    for arm in (CONTROL, *plan.arms):
+        mix = plan.arm(arm).weights
         broken = [f"sets.{name}: {sets.faults[name]}" for name in mix if sets.faults[name]]
+        ordered = "unlocking" in plan.training_of(arm).more
+        for name in mix if not broken else ():
+            if problem := order_problem(sets.shards[name], "buckets" if ordered else plan.order_of(arm, name)):
+                if arm == CONTROL:
+                    raise loaded.wrong((CONTROL,), problem)
+                broken.append(f"sets.{name}: {problem}")
         if broken:
             arms.problems[arm] = "; ".join(broken)
             continue
-        if (other := arm_of_rows.setdefault(_rows_of(mix, sets.shards), arm)) != arm:
+        reads = (_rows_of(mix, sets.shards), _ways_of(plan, arm))
+        if (other := arm_of_rows.setdefault(reads, arm)) != arm:
             arms.problems[arm] = (
-                f"its sets hold the rows of those of {other}, in the same shares, so that the runs of both would be"
-                " the same"
+                f"its sets hold the rows of those of {other}, in the same shares and order, so that the runs of both"
+                " would be the same"
             )
             continue
         stages = stages_of(plan, arm, length)
@@ -250,67 +328,15 @@ def _fault(shards: ShardSet, out: Path, note: Callable[[str], None]) -> str:
     return ""
 
 
+def _ways_of(plan: AblationPlan, arm: str) -> str:
+    """The order of an arm's mix, and what of the training is its own."""
+    orders = [plan.order_of(arm, name) for name in sorted(plan.arm(arm).weights)]
+    return repr([orders[0], sorted(plan.arm(arm).training.items())])
+
+
 def _rows_of(mix: Mapping[str, float], shards: Mapping[str, ShardSet]) -> frozenset[tuple[str, float]]:
     """What a mix reads, whatever its sets are called and wherever they lie."""
     shares: dict[str, float] = {}
     for name, weight in mix.items():
         shares[shards[name].fingerprint] = shares.get(shards[name].fingerprint, 0.0) + weight / sum(mix.values())
     return frozenset((fingerprint, round(share, 9)) for fingerprint, share in shares.items())
-
-
-def _before(shards: ShardSet) -> int | None:
-    from gristmill.trainer.evaluation.evaluate import opening_of
-
-    return opening_of(shards.take(range(min(LOOKED_AT, len(shards)))), shards.meta.bos_id)
-
-
-def _unlike(meta: ShardMeta, control: ShardMeta, where: Path) -> str:
-    for name, what in (
-        ("tokenizer_hash", "tokenizer"),
-        ("vocab_size", "vocabulary"),
-        ("row_length", "length of rows"),
-        ("pad_id", "padding"),
-    ):
-        ours, theirs = getattr(meta, name), getattr(control, name)
-        if ours != theirs:
-            named = f" ({meta.tokenizer}, not {control.tokenizer})" if name == "tokenizer_hash" else ""
-            return f"another {what} than {where}: {str(ours)[:12]}, not {str(theirs)[:12]}{named}"
-    return ""
-
-
-def _shape(loaded: Loaded, meta: ShardMeta, model: Path | None) -> DecoderShape:
-    """Of a model that is there, or of one trained here."""
-    plan = loaded.plan
-    if model is not None:
-        from gristmill.trainer.model.llama_config import LlamaError, shape_of
-        from gristmill.trainer.model.llama_files import read_json
-
-        try:
-            return shape_of(read_json(model / "config.json"), str(model / "config.json"))
-        except (LlamaError, OSError) as error:
-            raise RecipeError(f"base.model: {error}") from error
-    asked = plan.shape if plan.base is None else plan.base.shape
-    vocabulary = -(-meta.vocab_size // VOCABULARY_STEP) * VOCABULARY_STEP
-    file, place = loaded.source, ("shape",) if plan.base is None else ("base", "shape")
-    try:
-        if isinstance(asked, str):
-            return shape_named(asked, vocabulary, context=meta.row_length)
-        facts = {"vocabulary": vocabulary, "context": meta.row_length, **(asked or {})}
-        check_names(file, DecoderShape, facts, *place)
-        return DecoderShape.from_facts(facts)
-    except (TypeError, ValueError) as error:
-        raise file.wrong(place, str(error)) from error
-
-
-def model_of(loaded: Loaded) -> Path | None:
-    """The folder of a base that is there: beside the plan, or fetched from the hub."""
-    if loaded.plan.base is None or loaded.plan.base.model is None:
-        return None
-    from gristmill.trainer.model.llama_config import LlamaError
-    from gristmill.trainer.model.llama_files import model_folder
-
-    beside = loaded.place(loaded.plan.base.model)
-    try:
-        return model_folder(beside if beside.exists() else loaded.plan.base.model)
-    except (LlamaError, OSError) as error:
-        raise RecipeError(f"base.model: {error}") from error

@@ -11,14 +11,14 @@ from rich.text import Text
 
 from gristmill.pipeline.ablate.length import in_words, weights_of
 from gristmill.pipeline.ablate.plan import CONTROL
-from gristmill.pipeline.ablate.records import Job
 from gristmill.pipeline.ablate.rules import power_in_words
 from gristmill.pipeline.ablate.run import PreparedAblation
-from gristmill.pipeline.ablate.trial import Trial, try_job
 from gristmill.pipeline.ablate.workers import client_for
 from gristmill.pipeline.engine.cluster import GPU_RESOURCE
 from gristmill.pipeline.formatting import as_seconds, one_line
 from gristmill.pipeline.tables import TerminalTable
+from gristmill.pipeline.train.records import Job
+from gristmill.pipeline.train.trial import Trial, try_job
 from gristmill.trainer.model.flops import flops_of
 
 SHOWN = 20  # arms of a plan
@@ -68,7 +68,7 @@ def estimate(ready: PreparedAblation, trial: Trial, begun: float) -> Estimate:
         for job in [*([ready.base] if ready.base else []), *ready.jobs]
     ]
     updates = ready.checked.length.updates
-    every = -(-updates // evaluate["points"]) if evaluate["points"] else updates
+    every = evaluate["every"] or updates
     points = -(-updates // every) * trial.token * trial.tokens_on_the_way
     base = trial.start + training[0] if ready.base else 0.0
     of_runs = training[1:] if ready.base else training
@@ -92,8 +92,8 @@ def measuring_warning(ready: PreparedAblation, trial: Trial, found: Estimate) ->
     evaluate = ready.evaluate
     if found.points >= found.at_end:
         setting = (
-            f"measure the target less often (evaluate.points: {evaluate['points']}) or on fewer documents"
-            f" (evaluate.point_documents: {evaluate['point_documents']})"
+            f"measure the target less often (evaluate.points: {ready.plan.evaluate.points}) or on fewer documents"
+            f" (evaluate.point_documents: {ready.plan.evaluate.point_documents})"
         )
     elif trial.largest in evaluate["texts"]:
         most = evaluate["texts"][trial.largest]["most"]

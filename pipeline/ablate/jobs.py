@@ -12,19 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from gristmill.kernels.base.splitmix import mixed_plain
-from gristmill.pipeline.ablate.checks import CheckedPlan
-from gristmill.pipeline.ablate.evaluation import identity
-from gristmill.pipeline.ablate.feeding import blended
+from gristmill.pipeline.ablate.checks import CheckedPlan, training_at
 from gristmill.pipeline.ablate.length import Length, stages_of
-from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan, Base, Loaded, TrainingPlan
-from gristmill.pipeline.ablate.records import EvaluationSpec, Job, MixStage, Run, Start, TrainingSpec
-from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.json_types import JSONObject
+from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan, Base, Loaded
 from gristmill.pipeline.recipe.fingerprint import code_of_engine, code_of_module, stamp
 from gristmill.pipeline.report.ablation_record import ScheduleSpec
 from gristmill.pipeline.store.storage import digest
+from gristmill.pipeline.train.evaluation import identity
+from gristmill.pipeline.train.feeding import blended
+from gristmill.pipeline.train.plan import TrainingPlan
+from gristmill.pipeline.train.records import EvaluationSpec, Job, MixStage, OrderSpec, Run, Start
 
 BASE = "base"
 
@@ -34,15 +34,18 @@ def base_job(loaded: Loaded, checked: CheckedPlan, out: Path, device: str, threa
     base = loaded.plan.base
     if base is None or base.mix is None or base.tokens is None:
         return None
-    asked = base.training or loaded.plan.training
-    training = training_facts(
-        asked, float(asked.rate or 0), base.tokens, checked.meta.row_length, base.seed, device, _of_base(asked)
-    )
+    of_runs = {"patience": None, "unlocking": None, "schedule": None}
+    asked = base.training or loaded.plan.training.changed(of_runs)
+    updates = asked.updates(base.tokens, checked.meta.row_length)
+    training = training_at(
+        loaded, asked, updates, device == "cuda", *(("base",) if base.training else ()),
+        schedule=_of_base(asked), seed=base.seed,
+    )  # fmt: skip
     return _job(
-        out / BASE, Run(BASE, base.seed),
-        stages=[_stage(blended(base.mix, {}, 0.0), checked)], share=1.0,
-        begin={"shape": checked.shape.facts(), "seed": base.seed}, training=training, evaluate=None, checked=checked,
-        keep_model=True, device=device, threads=threads,
+        out / BASE, Run(BASE, base.seed), loaded.plan.ranks or 1,
+        stages=[_stage(blended(base.mix, {}, 0.0), {}, checked)], share=1.0,
+        begin={"shape": checked.shape.facts(), "seed": base.seed}, training=training | checked.layout_of_base, evaluate=None,
+        checked=checked, keep_model=True, device=device, threads=threads,
     )  # fmt: skip
 
 
@@ -58,17 +61,21 @@ def arm_jobs(
     """A job for each run of the control and of every arm that has no problem. `base` is the fingerprint of
     the job that trains it."""
     plan = loaded.plan
-    rate = plan.training.rate or rate_of(plan.base)
+    rate = plan.training.peak or rate_of(plan.base)
     jobs = []
     for run in runs_of(plan):
         if run.arm in checked.problems:
             continue
         length = checked.length.times(run.length, plan.protocol)
-        schedule = plan.protocol.schedule(plan.training.warmup, length.updates)
-        own_rate = plan.second_rate if run.second_rate and plan.second_rate is not None else rate
-        training = training_facts(
-            plan.training, own_rate, length.tokens, checked.meta.row_length, run.seed, device, schedule
-        )
+        asked = plan.training_of(run.arm)
+        if run.second_rate and plan.second_rate is not None:
+            asked = asked.at_rate(plan.second_rate)
+        schedule = plan.protocol.schedule(asked.warmup, length.updates)
+        training = training_at(
+            loaded, asked, length.updates, device == "cuda", *(() if run.arm == CONTROL else ("arms", run.arm)),
+            rate=rate, schedule=schedule, seed=run.seed, order=plan.arm(run.arm).order or plan.order,
+            data_seed=data_seed(run.seed, run.order) if run.order else None,
+        )  # fmt: skip
         begin: Start = {"shape": checked.shape.facts(), "seed": run.seed}
         if base is not None:
             begin = {"model": str(out / BASE / "model"), "fingerprint": base}
@@ -76,9 +83,10 @@ def arm_jobs(
             begin = {"model": str(checked.model), "fingerprint": model_identity(checked.model)}
         jobs.append(
             _job(
-                out / "jobs" / run.arm / run.name, run,
-                stages=_stages(plan, run.arm, checked, length), share=checked.share, begin=begin, training=training,
-                evaluate=evaluate, checked=checked, keep_model=plan.keep_models, device=device, threads=threads,
+                out / "jobs" / run.arm / run.name, run, plan.ranks or 1,
+                stages=_stages(plan, run.arm, checked, length), share=checked.share, begin=begin,
+                training=training | checked.layout, evaluate=evaluate, checked=checked,
+                keep_model=plan.keep_models, device=device, threads=threads,
             )
         )  # fmt: skip
     return jobs
@@ -104,57 +112,8 @@ def model_identity(folder: Path) -> str:
     return digest([[path.name, *stamp(path)] for path in sorted(folder.iterdir()) if path.is_file()])
 
 
-def rate_of(base: Base | None) -> float:
-    return float(base.training.rate or 0) if base is not None and base.training is not None else 0.0
-
-
-def training_facts(
-    asked: TrainingPlan,
-    rate: float,
-    tokens: int,
-    row_length: int,
-    seed: int,
-    device: str,
-    schedule: ScheduleSpec,
-) -> TrainingSpec:
-    """What `gristmill.trainer.run.settings.Training.from_facts` reads; what the trainer would refuse is said here,
-    before anything is trained."""
-    from gristmill.trainer.run import settings
-
-    updates = asked.updates(tokens, row_length)
-    every = max(1, updates // asked.checkpoints)
-    optimizer: JSONObject = {
-        "name": asked.optimizer,
-        "rate": rate,
-        "weight_decay": asked.weight_decay,
-        "clip": asked.clip,
-    }
-    if asked.optimizer == "adamw":
-        optimizer["betas"] = [0.9, 0.95]
-    else:  # embedding, head and norms, which Muon leaves to AdamW, follow the plan too
-        optimizer["adamw"] = {"rate": rate, "weight_decay": asked.weight_decay, "betas": [0.9, 0.95]}
-    facts: TrainingSpec = {
-        "updates": updates,
-        "rows_per_update": asked.rows_per_update,
-        "rows_per_step": asked.rows_per_step,
-        "optimizer": optimizer,
-        "schedule": schedule,
-        "precision": ("bf16" if device == "cuda" else "float32") if asked.precision == "auto" else asked.precision,
-        "linears": asked.linears,
-        "recompute": asked.recompute,
-        "compile": asked.compile,
-        "deterministic": asked.deterministic,
-        "seed": seed,
-        "average": asked.average,
-        "keep": max(2, asked.average),
-        "checkpoint_every": every,
-        "metrics_every": max(1, min(10, updates // 50)),
-    }
-    try:
-        settings.Training.from_facts(facts).check_step(1)
-    except ValueError as error:
-        raise RecipeError(str(error)) from error
-    return facts
+def rate_of(base: Base | None) -> float | None:
+    return base.training.peak if base is not None and base.training is not None else None
 
 
 def _of_base(asked: TrainingPlan) -> ScheduleSpec:
@@ -171,41 +130,54 @@ def _of_base(asked: TrainingPlan) -> ScheduleSpec:
 def _stages(plan: AblationPlan, arm: str, checked: CheckedPlan, length: Length) -> list[MixStage]:
     """The last one goes on to the end."""
     *before, (last, _) = stages_of(plan, arm, length)
-    stages = [_stage(weights, checked) for weights, _ in before]
+    stages = [_stage(weights, _orders(plan, arm, weights), checked) for weights, _ in before]
     for stage, (_, rows) in zip(stages, before, strict=True):
         stage["rows"] = rows
-    return [*stages, _stage(last, checked)]
+    return [*stages, _stage(last, _orders(plan, arm, last), checked)]
 
 
-def _stage(weights: Mapping[str, float], checked: CheckedPlan) -> MixStage:
-    return {
+def _orders(plan: AblationPlan, arm: str, weights: Mapping[str, float]) -> dict[str, OrderSpec]:
+    """Of the sets that are not shuffled."""
+    orders = {name: plan.order_of(arm, name) for name in weights}
+    return {name: order for name, order in orders.items() if order != "shuffled"}
+
+
+def _stage(weights: Mapping[str, float], orders: Mapping[str, OrderSpec], checked: CheckedPlan) -> MixStage:
+    stage: MixStage = {
         "weights": {str(checked.folders[name]): weight for name, weight in weights.items()},
         "identity": {checked.fingerprints[name]: weight for name, weight in weights.items()},
     }
+    if orders:
+        stage["orders"] = {str(checked.folders[name]): order for name, order in orders.items()}
+        stage["identity_of_orders"] = {checked.fingerprints[name]: order for name, order in orders.items()}
+    return stage
 
 
 def _job(
     folder: Path,
     run: Run,
+    ranks: int,
     *,
     stages: list[MixStage],
     share: float,
     begin: Start,
-    training: TrainingSpec,
+    training: dict[str, Any],
     evaluate: EvaluationSpec | None,
     checked: CheckedPlan,
     keep_model: bool,
     device: str,
     threads: int,
 ) -> Job:
-    from gristmill.trainer.run import settings
+    from gristmill.trainer.run.settings import Training
 
     code = code_of_engine("training")
     for module in (
         "gristmill.trainer.run.loop",
         "gristmill.trainer.model.llama",
         "gristmill.shards.loader",
-        "gristmill.pipeline.ablate.feeding",
+        "gristmill.pipeline.train.feeding",
+        "gristmill.mixing.curriculum.curriculum",
+        "gristmill.mixing.curriculum.pacing",
     ):
         code = {**code, **code_of_module(module)}
     measures = {
@@ -214,16 +186,18 @@ def _job(
         **code_of_module("gristmill.trainer.evaluation.multiple_choice"),
     }
     start = begin if "shape" in begin else {"fingerprint": begin["fingerprint"]}
-    learns = settings.Training.from_facts(training).identity()
-    reads = [{key: value for key, value in stage.items() if key != "weights"} for stage in stages]
-    of_data = [] if run.order == 0 else [data_seed(run.seed, run.order)]
-    fingerprint = digest([reads, share, start, learns, training["deterministic"], code, *of_data])
+    settings = Training.from_facts(training)
+    reads = [{key: value for key, value in stage.items() if key not in ("weights", "orders")} for stage in stages]
+    learns = [reads, share, start, settings.identity(), settings.deterministic, code]
+    if settings.patience is not None and evaluate is not None:  # a run that ends by what is measured
+        learns += [identity(evaluate), evaluate["every"], evaluate["point_documents"]]
+    fingerprint = digest(learns)
     measured = digest([fingerprint, identity(evaluate), checked.before, measures]) if evaluate else fingerprint
     return {
         "folder": str(folder), "arm": run.arm, "seed": run.seed, "order": run.order, "second_rate": run.second_rate,
-        "length": run.length, "data_seed": data_seed(run.seed, run.order), "fingerprint": measured,
+        "length": run.length, "fingerprint": measured,
         "training_fingerprint": fingerprint,
-        "stages": stages, "share": share, "begin": begin, "training": training, "evaluate": evaluate,
+        "stages": stages, "share": share, "begin": begin, "training": training, "ranks": ranks, "evaluate": evaluate,
         "tokenizer": str(checked.tokenizer), "row_length": checked.meta.row_length, "before": checked.before,
         "keep_model": keep_model, "device": device, "threads": threads,
     }  # fmt: skip

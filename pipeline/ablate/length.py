@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from gristmill.pipeline.ablate.feeding import blended
-from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan, Loaded, TrainingPlan
+from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan, Loaded
 from gristmill.pipeline.ablate.protocols import Protocol
 from gristmill.pipeline.recipe.yaml_lines import Place
+from gristmill.pipeline.train.feeding import blended
+from gristmill.pipeline.train.plan import TrainingPlan
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,11 @@ def length_of(loaded: Loaded, row_length: int) -> Length:
 
 def stages_of(plan: AblationPlan, arm: str, length: Length) -> list[tuple[dict[str, float], int]]:
     """What a run reads: shares of tokens by set, and for how many rows."""
-    new = {} if arm == CONTROL else plan.arms[arm]
-    mixed = blended(plan.control, new, plan.protocol.new if new else 0.0)
+    control = plan.control.weights
+    new = {} if arm == CONTROL else plan.arms[arm].weights
+    mixed = blended(control, new, plan.protocol.new if new else 0.0)
     before = length.before * length.rows_per_update
-    return [*([(blended(plan.control, {}, 0.0), before)] if before else []), (mixed, length.rows - before)]
+    return [*([(blended(control, {}, 0.0), before)] if before else []), (mixed, length.rows - before)]
 
 
 def weights_of(plan: AblationPlan, arm: str, length: Length) -> dict[str, float]:

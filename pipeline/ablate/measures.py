@@ -19,9 +19,9 @@ from gristmill.mixing.verdicts.paired import Better, Errors, Paired, bootstrap, 
 from gristmill.mixing.verdicts.power import detectable
 from gristmill.mixing.verdicts.spread import Deviation, Spread, spread
 from gristmill.pipeline.ablate.plan import CONTROL, Evaluate
-from gristmill.pipeline.ablate.records import Run
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.report.ablation_record import DeviationRecord, DifferenceRecord, MeasureRecord, SpreadRecord
+from gristmill.pipeline.train.records import Run
 
 Scores = Mapping[tuple[str, int], pa.Table]  # items by arm and seed
 Runs = Mapping[Run, pa.Table]  # items of every run

@@ -3,12 +3,10 @@ recipes do."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from dataclasses import replace
-from fractions import Fraction
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
@@ -19,40 +17,44 @@ from gristmill.pipeline.ablate.protocols import Protocol, protocol_from
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.json_types import JSON, Also
 from gristmill.pipeline.look.token_sets import sets_of_cells
-from gristmill.pipeline.recipe.plans import LoadedPlan, one_or_many, read_plan
+from gristmill.pipeline.recipe.plans import LoadedPlan, read_plan
 from gristmill.pipeline.recipe.yaml_lines import YAML, Place
 from gristmill.pipeline.recipe.yaml_settings import YamlFile
+from gristmill.pipeline.train.plan import (
+    NAME,
+    Count,
+    Evaluation,
+    Mix,
+    Order,
+    RunPlan,
+    ShapeNumbers,
+    TextSet,
+    TrainingPlan,
+    check_patience,
+    check_training,
+    mix_from,
+)
 
 EXAMPLE = "recipes/ablations/candidates.yaml"
-ShapeNumbers = dict[str, Any]  # fields of `gristmill.trainer.model.shapes.DecoderShape`, which checks them
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,59}")
 CONTROL = "control"  # the name of its jobs
 LONGEST_CELL = 300
 MANY_SEEDS = 1000
-COUNT = re.compile(r"\d{1,20}(\.\d{1,20})?([eE]\+?\d{1,2})?")
+OF_AN_ARM = ("schedule", "average", "unlocking")  # of `training`, what an order may ask for
 
 
-def _mix_from(value: JSON) -> JSON:
-    """`web` is `{web: 1}`."""
-    if not isinstance(value, str | dict) or not value:
-        raise ValueError(f"the name of a set, or a mix {{set: weight}}, was expected, not {value!r}")
-    return {value: 1.0} if isinstance(value, str) else value
+def _arm_from(value: JSON) -> JSON:
+    """A set, or a mix, is an arm in the plan's order."""
+    if isinstance(value, dict) and any(
+        name in Arm.model_fields and not isinstance(below, int | float) for name, below in value.items()
+    ):
+        return value
+    return {"mix": mix_from(value)}
 
 
 def _arms_from(value: JSON) -> JSON:
     if not isinstance(value, dict) or not value:
         raise ValueError("at least one arm was expected, by name: the set, or the mix, that you ask about")
     return value
-
-
-def _count_from(value: JSON) -> JSON:
-    """5e8 is a text to YAML."""
-    if not isinstance(value, str):
-        return value
-    if not COUNT.fullmatch(value):
-        raise ValueError(f"a whole number was expected, such as 500_000_000 or 5e8, not {value!r}")
-    count = Fraction(value)
-    return int(count) if count.denominator == 1 else float(count)
 
 
 def _seeds_from(value: JSON) -> JSON:
@@ -65,50 +67,41 @@ def _seeds_from(value: JSON) -> JSON:
     return seeds
 
 
-Paths = Annotated[tuple[str, ...], BeforeValidator(one_or_many), Field(min_length=1), Also("string")]
-Mix = Annotated[
-    dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]],
-    BeforeValidator(_mix_from),
-    Field(min_length=1),
-    Also("string"),
-]
-Count = Annotated[int, BeforeValidator(_count_from), Field(gt=0), Also("string")]
 Seeds = Annotated[tuple[Annotated[int, Field(ge=0, lt=1 << 32)], ...], BeforeValidator(_seeds_from), Also("integer")]
 
 
-class TextSet(Settings):
-    """Held-out documents, scored in bits per byte."""
+class Arm(Settings):
+    """What the runs of an arm, or of the control, read."""
 
-    files: Paths  # Parquet or JSON lines; globs
-    text: Annotated[str, Field(description="the column with the text")] = "text"
-    domain: Annotated[str | None, Field(description="a column whose values are reported apart")] = None
-    cluster: Annotated[
-        str | None, Field(description="a column (host, book) whose documents rise and fall together")
-    ] = None
-    most: Annotated[
-        int | None, Field(ge=2, description="so many documents, by hash of their text; all unless given")
-    ] = None
+    mix: Annotated[Mix | None, Field(description="a set, or {set: weight}; the control's unless given")] = None
+    order: Annotated[Order | None, Field(description="of the mix's rows; the plan's `order` unless given")] = None
+    training: Annotated[
+        dict[str, Any],
+        Field(default_factory=dict, description=f"what of `training` an order may ask for: {', '.join(OF_AN_ARM)}"),
+    ]
 
-
-class Choices(Settings):
-    """Multiple-choice questions (`gristmill.trainer.evaluation.multiple_choice` has the form), scored by the
-    log-probability of the answers."""
-
-    file: str  # JSON lines
-    cluster: Annotated[
-        Literal["question", "domain"], Field(description="what rises and falls together: put the passage into `domain`")
-    ] = "question"
-    score: Annotated[
-        Literal["accuracy", "accuracy_by_byte", "accuracy_by_token", "bits_per_byte"],
-        Field(description="bits per byte of the right answer tell small models apart sooner"),
-    ] = "accuracy"
+    @property
+    def weights(self) -> dict[str, float]:
+        """The mix; a plan that was loaded has one in every arm."""
+        return self.mix or {}
 
 
-class Evaluate(Settings):
+@dataclass(frozen=True)
+class AlsoMix:
+    """The shorter way to write an arm, for its JSON schema: weights by set."""
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: Any) -> dict[str, Any]:
+        weights = {"type": "object", "additionalProperties": {"type": "number", "exclusiveMinimum": 0}}
+        return {"anyOf": [handler(core), weights]}
+
+
+OneArm = Annotated[Arm, BeforeValidator(_arm_from), Also("string"), AlsoMix()]
+
+
+class Evaluate(Evaluation):
     """What arms are measured on. `target` decides, `guard` must not rise, all others are reported."""
 
     texts: Annotated[dict[str, TextSet], Field(min_length=1)]  # by name: held-out documents
-    choices: Annotated[dict[str, Choices], Field(default_factory=dict)]  # by name: multiple-choice questions
     target: Annotated[str, Field(description="the name of one of texts or choices")]
     guard: Annotated[str | None, Field(description="general text: the name of one of texts")] = None
     select: Annotated[
@@ -119,66 +112,15 @@ class Evaluate(Settings):
         ),
     ] = None
     guard_budget: Annotated[float, Field(gt=0, lt=1, description="rise of its bits per byte, relative")] = GUARD_BUDGET
-    tokenizer: Annotated[
-        str | None, Field(description="a tokenizer.json; unless given the one beside the control's shards")
-    ] = None
     points: Annotated[
         int,
         Field(
             ge=0,
             description="times at most that the target is measured on some documents as a run goes on, for curves;"
-            " 0: only at the end, on all",
+            " 0: only at the end, on all; `every` says it in updates",
         ),
     ] = 8
     point_documents: Annotated[int, Field(ge=2, description="of it that are looked at then")] = 256
-
-
-class TrainingPlan(Settings):
-    """How every run is trained; all runs alike."""
-
-    rate: Annotated[
-        float | None,
-        Field(
-            gt=0,
-            allow_inf_nan=False,
-            description="peak rate; a run that goes on with a base trained here takes the base's",
-        ),
-    ] = None
-    rows_per_update: Annotated[int, Field(ge=1)] = 64  # of all ranks together
-    rows_per_step: Annotated[int | None, Field(ge=1, description="at a time; the largest that fits unless given")] = (
-        None
-    )
-    optimizer: Literal["adamw", "muon"] = "adamw"  # for matrices of blocks; muon leaves the rest to adamw
-    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1  # of matrices
-    clip: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0  # largest norm of all gradients
-    warmup: Annotated[
-        float | None, Field(ge=0, lt=1, description="share of the updates; the protocol's unless given")
-    ] = None
-    precision: Annotated[
-        Literal["auto", "float32", "bf16", "fp16"], Field(description="auto: bf16 on a GPU, float32 elsewhere")
-    ] = "auto"
-    linears: Literal["bf16", "fp8"] = "bf16"  # the blocks' matmuls
-    recompute: Annotated[
-        Literal["none", "selective", "full"],
-        Field(json_schema_extra=PLACEMENT, description="activations in the backward pass"),
-    ] = "none"
-    compile: Annotated[bool | None, Field(json_schema_extra=PLACEMENT, description="on a GPU unless given")] = None
-    deterministic: bool = False  # the same bits each time on one GPU
-    average: Annotated[
-        int, Field(ge=1, description="the model that is measured is the mean of so many last checkpoints")
-    ] = 1
-    checkpoints: Annotated[
-        int,
-        Field(
-            ge=1,
-            json_schema_extra=PLACEMENT,
-            description="written along a run, to go on from after a kill; `average` takes the last of them",
-        ),
-    ] = 10
-
-    def updates(self, tokens: int, row_length: int) -> int:
-        """As many whole updates as come nearest, at least one: all runs of a plan have the same."""
-        return max(1, round(tokens / (self.rows_per_update * row_length)))
 
 
 class Base(Settings):
@@ -202,15 +144,15 @@ class Proxies(Settings):
     ] = 4.0
 
 
-class AblationPlan(Settings):
+class AblationPlan(RunPlan):
     """An ablation as a person writes it down."""
 
-    name: str  # of the ablation, and of its folder
-    out: str | None = None  # out/NAME beside the plan unless given
-    description: str | None = None  # for the record
-    sets: Annotated[dict[str, str], Field(min_length=1, description="folders of token shards by name")]
-    control: Annotated[Mix, Field(description="a set, or {set: weight}: what arms must beat")]
-    arms: Annotated[dict[str, Mix], BeforeValidator(_arms_from)]  # by name: the set, or the mix, that you ask about
+    control: Annotated[OneArm, Field(description="a set, or {set: weight}: what arms must beat")]
+    arms: Annotated[
+        dict[str, OneArm],
+        BeforeValidator(_arms_from),
+        Field(description="by name: the set, or the mix, that you ask about; or {mix, order, training}"),
+    ]
     proxies: Proxies | None = None  # many small runs on drawn mixes, in place of arms
     base: Base | None = None  # what all runs begin with
     shape: Annotated[str | ShapeNumbers | None, Field(description="from_scratch: of every run")] = None
@@ -225,7 +167,6 @@ class AblationPlan(Settings):
     orders: Annotated[
         int, Field(ge=1, le=100, description="from_scratch: data orders of each seed; both variances are told")
     ] = 1
-    training: TrainingPlan = TrainingPlan()  # how every run is trained
     second_rate: Annotated[
         float | None,
         Field(
@@ -239,12 +180,32 @@ class AblationPlan(Settings):
         tuple[Annotated[float, Field(gt=0, le=10)], ...],
         Field(description="shares of `tokens` at which the control is run too, for the compute multiplier"),
     ] = ()
+    hopeless: Annotated[
+        int | None,
+        Field(
+            ge=2,
+            description="after so many seeds and each one more, an arm whose interval leaves no room for a gain is given"
+            " up; none is unless given",
+        ),
+    ] = None
     stands_for: Annotated[
         Count | None, Field(description="simulated epoching: the tokens of the large run that these runs stand for")
     ] = None
     evaluate: Evaluate  # what arms are measured on
     confidence: Annotated[float, Field(ge=0.5, lt=1)] = CONFIDENCE  # of intervals
     keep_models: Annotated[bool, Field(json_schema_extra=PLACEMENT, description="keep what each run trained")] = False
+
+    def arm(self, name: str) -> Arm:
+        return self.control if name == CONTROL else self.arms[name]
+
+    def order_of(self, arm: str, name: str) -> str | dict[str, Any]:
+        """In which an arm reads a set: its own mix in its order, the rest in the control's."""
+        owner = self.arm(arm) if name in self.arm(arm).weights else self.control
+        return owner.order if owner.order is not None else self.order
+
+    def training_of(self, arm: str) -> TrainingPlan:
+        changes = self.arm(arm).training
+        return self.training.changed(changes) if changes else self.training
 
 
 Loaded = LoadedPlan[AblationPlan]
@@ -261,17 +222,75 @@ def load(path: Path, text: str | None = None) -> Loaded:
             " must beat",
         )
     plan: AblationPlan = file.settings(AblationPlan, given, ())
+    mix = plan.control.mix
+    if mix is None:
+        raise file.wrong(("control",), "`mix` is missing: the set, or {set: weight}, that arms must beat")
+    arms = {name: arm if arm.mix else arm.model_copy(update={"mix": mix}) for name, arm in plan.arms.items()}
+    plan = plan.model_copy(update={"arms": arms})
+    plan.check(file)
     _check_names(file, plan)
     if plan.proxies is None:
         _check_arms(file, plan)
     _check_base(file, plan)
-    _check_evaluate(file, plan)
     _check_repeats(file, plan)
+    _check_training(file, plan)
+    plan.evaluate.check(file)
+    plan.evaluate.check_named(file, "guard", [*plan.evaluate.texts])
+    if plan.evaluate.guard is not None and plan.evaluate.guard == plan.evaluate.target:
+        raise file.wrong(("evaluate", "guard"), "the target cannot guard itself")
+    plan.evaluate.check_named(file, "select", [*plan.evaluate.texts, *plan.evaluate.choices])
+    if plan.evaluate.select is not None and plan.evaluate.select == plan.evaluate.target:
+        raise file.wrong(
+            ("evaluate", "select"), "is the target, which tells the effect; without `select` it is split in two halves"
+        )
     if plan.stands_for is not None and plan.stands_for < plan.tokens:
         raise file.wrong(
             ("stands_for",), f"a run of {plan.stands_for:,} tokens is smaller than these of {plan.tokens:,}"
         )
     return LoadedPlan(plan, file)
+
+
+def _check_training(file: YamlFile, plan: AblationPlan) -> None:
+    """Of all runs, of the base, and what arms change."""
+    of_base = plan.base.training if plan.base is not None else None
+    everywhere: tuple[tuple[Place, TrainingPlan | None], ...] = (
+        (("training",), plan.training), (("base", "training"), of_base)
+    )  # fmt: skip
+    for place, asked in everywhere:
+        for name, what in (("updates", "`tokens` says how long a run is"), ("seed", "`seeds` says it")):
+            if asked is not None and name in asked.more:
+                raise file.wrong((*place, name), f"{what}; take this out")
+    if plan.base is not None and plan.base.training is not None:
+        check_training(file, plan.base.training, "shuffled", "base", "training")
+        if "patience" in plan.base.training.more or "unlocking" in plan.base.training.more:
+            raise file.wrong(("base", "training"), "a base is trained to its end, on shuffled rows")
+    evaluated = plan.evaluate.points > 0 or plan.evaluate.every is not None
+    check_patience(file, plan.training, plan.evaluate, evaluated, "evaluate.points")
+    for place, name, arm in _arms(plan):
+        for field in arm.training:
+            if field not in OF_AN_ARM:
+                what = f"is the same in all runs; of an arm's own are {', '.join(OF_AN_ARM)}"
+                raise file.wrong((*place, "training", field), what)
+        order = arm.order if arm.order is not None else plan.order
+        asked = plan.training_of(name)
+        check_training(file, asked, order, *((*map(str, place), "training") if arm.training else ("training",)))
+        if "unlocking" in asked.more:
+            where = (*place, "training", "unlocking") if "unlocking" in arm.training else ("training", "unlocking")
+            if order != "shuffled":
+                raise file.wrong(where, "is an order of its own: give no other")
+            others = set(arm.weights) | (set() if plan.protocol.from_scratch else set(plan.control.weights))
+            if len(others) > 1 or plan.stands_for is not None:
+                raise file.wrong(where, "opens the buckets of one whole set, and this run reads several, or a share")
+        if plan.protocol.before and order != (plan.control.order or plan.order):
+            raise file.wrong(
+                (*place, "order"), f"{plan.protocol.name} begins on the control's mix in its order, in all arms"
+            )
+
+
+def _arms(plan: AblationPlan) -> Iterable[tuple[Place, str, Arm]]:
+    yield (CONTROL,), CONTROL, plan.control
+    for name, arm in plan.arms.items():
+        yield ("arms", name), name, arm
 
 
 def _with_places(file: YamlFile, data: dict[str | int, YAML]) -> dict[str | int, YAML]:
@@ -296,22 +315,16 @@ def _check_names(file: YamlFile, plan: AblationPlan) -> None:
     named: dict[Place, Iterable[str]] = {
         ("sets",): plan.sets if plan.proxies is None else (),
         ("arms",): plan.arms,
-        ("evaluate", "texts"): plan.evaluate.texts,
     }
-    for place, names in (named | {("evaluate", "choices"): plan.evaluate.choices}).items():
+    for place, names in named.items():
         for name in names:
             if not NAME.fullmatch(name):
                 raise file.wrong((*place, name), "letters, digits, '-', '_' and '.' were expected in a name")
-    if not NAME.fullmatch(plan.name):
-        raise file.wrong(("name",), f"letters, digits, '-', '_' and '.' were expected, not {plan.name!r}")
     if CONTROL in plan.arms or "base" in plan.arms:
         raise file.wrong(
             ("arms", CONTROL if CONTROL in plan.arms else "base"), "this name is taken; call the arm something else"
         )
-    mixes: dict[Place, dict[str, float]] = {
-        ("control",): plan.control,
-        **{("arms", name): mix for name, mix in plan.arms.items()},
-    }
+    mixes: dict[Place, dict[str, float]] = {place: arm.weights for place, _, arm in _arms(plan)}
     if plan.base is not None and plan.base.mix is not None:
         mixes["base", "mix"] = plan.base.mix
     for place, mix in mixes.items():
@@ -323,16 +336,17 @@ def _check_names(file: YamlFile, plan: AblationPlan) -> None:
 
 
 def _check_arms(file: YamlFile, plan: AblationPlan) -> None:
-    """Runs of one seed that read the same are the same run."""
-    name_of = {_shares(plan.control): "the control"}
-    for name, mix in plan.arms.items():
-        shares = _shares(mix)
-        if shares in name_of:
+    """Runs of one seed that read the same in the same order are the same run."""
+    place_of: dict[object, str] = {}
+    for place, name, arm in _arms(plan):
+        order = arm.order if arm.order is not None else plan.order
+        key = (_shares(arm.weights), repr(order), repr(sorted(arm.training.items())))
+        if (other := place_of.setdefault(key, name)) != name:
+            of = "the control" if other == CONTROL else f"arms.{other}"
             raise file.wrong(
-                ("arms", name),
-                f"is the mix of {name_of[shares]}, so that their runs would be the same; take one of them out",
+                place,
+                f"is the mix of {of} in the same order, so that their runs would be the same; take one of them out",
             )
-        name_of[shares] = f"arms.{name}"
 
 
 def _shares(mix: dict[str, float]) -> frozenset[tuple[str, float]]:
@@ -348,7 +362,7 @@ def _check_base(file: YamlFile, plan: AblationPlan) -> None:
             )
         if plan.shape is None:
             raise file.wrong(("shape",), "from_scratch needs the shape of the model, such as 10m")
-        if plan.training.rate is None:
+        if plan.training.peak is None:
             raise file.wrong(("training", "rate"), "from_scratch needs a peak rate, such as 0.001")
     elif base is None:
         raise file.wrong(
@@ -364,7 +378,7 @@ def _check_base(file: YamlFile, plan: AblationPlan) -> None:
         given = [name for name in ("shape", "tokens", "training") if getattr(base, name) is not None]
         if given:
             raise file.wrong(("base", given[0]), "says how a base is trained, but base.model is there already")
-        if plan.training.rate is None:
+        if plan.training.peak is None:
             raise file.wrong(
                 ("training", "rate"),
                 "which rate had the base when it was left? An anneal goes on from it, and only falls",
@@ -373,7 +387,7 @@ def _check_base(file: YamlFile, plan: AblationPlan) -> None:
         for name in ("shape", "tokens"):
             if getattr(base, name) is None:
                 raise file.wrong(("base", name), "is missing: the base is trained here")
-        if (base.training or plan.training).rate is None:
+        if (base.training or plan.training).peak is None:
             raise file.wrong(("training", "rate"), "is missing: the base is trained here")
     if not plan.protocol.from_scratch and plan.shape is not None:
         raise file.wrong(("shape",), "the base has a shape already; this one is for from_scratch")
@@ -382,26 +396,6 @@ def _check_base(file: YamlFile, plan: AblationPlan) -> None:
     for place, shape in ((("shape",), plan.shape), (("base", "shape"), base.shape if base else None)):
         if isinstance(shape, str) and shape not in NAMED:
             raise file.wrong(place, f"no shape is named {shape!r}; there are {', '.join(NAMED)}")
-
-
-def _check_evaluate(file: YamlFile, plan: AblationPlan) -> None:
-    evaluate = plan.evaluate
-    both = [name for name in evaluate.choices if name in evaluate.texts]
-    if both:
-        raise file.wrong(("evaluate", "choices", both[0]), "texts have this name already")
-    everything = [*evaluate.texts, *evaluate.choices]
-    for field, names in (("target", everything), ("select", everything), ("guard", [*evaluate.texts])):
-        name = getattr(evaluate, field)
-        if name is not None and name not in names:
-            raise file.wrong(
-                ("evaluate", field), f"nothing that is evaluated is called {name}; {did_you_mean(name, names)}"
-            )
-    if evaluate.guard is not None and evaluate.guard == evaluate.target:
-        raise file.wrong(("evaluate", "guard"), "the target cannot guard itself")
-    if evaluate.select is not None and evaluate.select == evaluate.target:
-        raise file.wrong(
-            ("evaluate", "select"), "is the target, which tells the effect; without `select` it is split in two halves"
-        )
 
 
 def _check_repeats(file: YamlFile, plan: AblationPlan) -> None:
@@ -416,7 +410,7 @@ def _check_repeats(file: YamlFile, plan: AblationPlan) -> None:
             f"{plan.protocol.name} begins with one base, so that a seed decides the data order alone: ask for more"
             " seeds",
         )
-    rate = plan.training.rate or (plan.base.training.rate if plan.base and plan.base.training else None)
+    rate = plan.training.peak or (plan.base.training.peak if plan.base and plan.base.training else None)
     if plan.second_rate is not None and plan.second_rate == rate:
         raise file.wrong(("second_rate",), f"{plan.second_rate:g} is the rate of all runs already")
     if plan.curve and (len({*plan.curve, 1.0}) <= len(plan.curve) or len(plan.curve) < 2):

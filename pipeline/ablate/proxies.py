@@ -15,7 +15,7 @@ from gristmill.kernels.base.types import Floats
 from gristmill.mixing.weights.regmix import draw_candidates
 from gristmill.mixing.weights.supply import Supply
 from gristmill.pipeline.ablate.measures import Scores, levels_of, measures_of
-from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan, Loaded, Proxies
+from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan, Arm, Loaded, Proxies
 from gristmill.pipeline.look.token_sets import the_set
 from gristmill.pipeline.report.ablation_record import ArmRecord, MeasureRecord, ProxyRecord
 from gristmill.shards.format import BadShards
@@ -42,7 +42,8 @@ def with_mixes(loaded: Loaded) -> Loaded:
     except ValueError as error:
         raise loaded.wrong(("proxies",), str(error)) from error
     control = mixes.pop(CONTROL)
-    changes = {"control": control, "arms": mixes, "seeds": (plan.proxies.seed,)}
+    arms = {name: Arm(mix=mix, training={}) for name, mix in mixes.items()}
+    changes = {"control": Arm(mix=control, training={}), "arms": arms, "seeds": (plan.proxies.seed,)}
     return replace(loaded, plan=plan.model_copy(update=changes))
 
 
@@ -76,7 +77,7 @@ def proxies_of(
     """Measures, and what each run came to, the best by the target first."""
     arms: list[ArmRecord] = [
         {
-            "name": arm, "mix": dict(plan.arms[arm]), "error": problems.get(arm),
+            "name": arm, "mix": dict(plan.arms[arm].weights), "error": problems.get(arm),
             "status": "done" if (arm, plan.seeds[0]) in scores else "failed" if arm in problems else "not run",
             "seeds": [seed for seed in plan.seeds if (arm, seed) in scores],
             "p": None, "p_holm": None, "guard": None, "verdict": None, "differences": [],

@@ -28,7 +28,6 @@ from gristmill.pipeline.ablate.measures import (
     spread_of,
 )
 from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan
-from gristmill.pipeline.ablate.records import Job, JobResult
 from gristmill.pipeline.ablate.rules import (
     OnTheWay,
     at_second_rate,
@@ -49,6 +48,7 @@ from gristmill.pipeline.report.ablation_record import (
     SecondRateRecord,
     WinnerRecord,
 )
+from gristmill.pipeline.train.records import Job, JobResult
 
 VERSION = 1
 
@@ -60,9 +60,9 @@ def job_facts(job: Job, result: JobResult | None, folder: str) -> JobRecord:
     return {
         "arm": job["arm"],
         "seed": job["seed"],
-        "order": job["order"],
-        "second_rate": job["second_rate"],
-        "length": job["length"],
+        "order": job.get("order", 0),
+        "second_rate": job.get("second_rate", False),
+        "length": job.get("length", 1.0),
         "status": status,
         "error": outcome.get("failed"),
         "folder": folder,
@@ -79,6 +79,7 @@ def job_facts(job: Job, result: JobResult | None, folder: str) -> JobRecord:
         "seconds_measuring": outcome.get("seconds_measuring"),
         "measured_in": outcome.get("measured_in"),
         "device": outcome.get("device"),
+        "harness": outcome.get("harness", {}),
     }
 
 
@@ -210,7 +211,7 @@ def _arm(
         decision = Verdict("inconclusive", "its runs at the second rate were not finished with two seeds")
     return {
         "name": arm,
-        "mix": dict(plan.arms[arm]),
+        "mix": dict(plan.arms[arm].weights),
         "status": "done" if len(seeds) == len(plan.seeds) else "partial",
         "error": None,
         "seeds": seeds,
@@ -227,7 +228,7 @@ def _without(plan: AblationPlan, arm: str, problem: str | None) -> ArmRecord:
     """An arm that has nothing to say."""
     return {
         "name": arm,
-        "mix": dict(plan.arms[arm]),
+        "mix": dict(plan.arms[arm].weights),
         "status": "failed" if problem else "not run",
         "error": problem,
         "seeds": [],
@@ -249,7 +250,7 @@ def utilities_csv(plan: AblationPlan, scores: Scores) -> str | None:
     None where there is nothing to compare.
     """
     arms, seeds = _comparable(plan, scores)
-    if plan.proxies is not None or not arms or any(len(plan.arms[arm]) > 1 for arm in arms):
+    if plan.proxies is not None or not arms or any(len(plan.arms[arm].weights) > 1 for arm in arms):
         return None
     measures = [m for m in _tasks(plan, scores) if math.isfinite(centred_error(scores, arms, arms[0], seeds, m))]
     if not measures:
@@ -269,12 +270,12 @@ def ablations_csv(plan: AblationPlan, scores: Scores, length: Length) -> str | N
     """Runs with the mix that each read and its losses, as regmix and log_linear fit them: where arms are mixes. Control
     and arms, a line a seed."""
     arms, seeds = _comparable(plan, scores)
-    if not arms or (plan.proxies is None and all(len(plan.arms[arm]) == 1 for arm in arms)):
+    if not arms or (plan.proxies is None and all(len(plan.arms[arm].weights) == 1 for arm in arms)):
         return None
     names = (
         list(plan.sets)
         if plan.proxies is not None
-        else list(dict.fromkeys(name for mix in (plan.control, *plan.arms.values()) for name in mix))
+        else list(dict.fromkeys(name for arm in (plan.control, *plan.arms.values()) for name in arm.weights))
     )
     measures = _tasks(plan, scores)
     head = [
@@ -304,7 +305,8 @@ def _comparable(plan: AblationPlan, scores: Scores) -> tuple[list[str], list[int
     and the seeds of all these."""
     least = 2 if plan.proxies is None else 1
     seeds = [seed for seed in plan.seeds if (CONTROL, seed) in scores]
-    arms = [arm for arm in plan.arms if sum((arm, seed) in scores for seed in seeds) >= least]
+    mixes = [arm for arm in plan.arms if plan.arms[arm].weights != plan.control.weights]  # not of another order alone
+    arms = [arm for arm in mixes if sum((arm, seed) in scores for seed in seeds) >= least]
     seeds = [seed for seed in seeds if all((arm, seed) in scores for arm in arms)]
     return (arms, seeds) if len(seeds) >= least else ([], [])
 

@@ -17,10 +17,8 @@ import xxhash
 from gristmill.mixing.verdicts.multiplier import LossCurve, multiplier
 from gristmill.mixing.verdicts.paired import Errors, errors
 from gristmill.mixing.verdicts.power import Noise, detectable, pooled, power
-from gristmill.pipeline.ablate.feeding import SetSize
 from gristmill.pipeline.ablate.measures import Measure, Runs, Scores, compared, levels_of, number, scores_of
 from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan
-from gristmill.pipeline.ablate.records import Run
 from gristmill.pipeline.report.ablation_record import (
     AblationRecord,
     DifferenceRecord,
@@ -30,6 +28,8 @@ from gristmill.pipeline.report.ablation_record import (
     SecondRateRecord,
     WinnerRecord,
 )
+from gristmill.pipeline.train.feeding import SetSize
+from gristmill.pipeline.train.records import Run
 
 AFTER_WARMUP = 0.2  # of a run; earlier measurements are not on the curve
 ASSUMED = {  # where no earlier ablation tells: an anneal of 8 million parameters (docs/ablations.md), and coin flips

@@ -17,16 +17,13 @@ import numpy as np
 import pyarrow.parquet as pq
 from tokenizers import Tokenizer
 
-from gristmill.mixing.verdicts.paired import effective, numbered
+from gristmill.mixing.verdicts.paired import effective, errors, numbered
 from gristmill.pipeline.ablate.checks import CheckedPlan, check_plan
-from gristmill.pipeline.ablate.evaluation import LEAST_CLUSTERS, documents_of, evaluation_spec
 from gristmill.pipeline.ablate.jobs import BASE, arm_jobs, base_job
 from gristmill.pipeline.ablate.length import in_words, weights_of
-from gristmill.pipeline.ablate.measures import Runs, scores_of
+from gristmill.pipeline.ablate.measures import Runs, compared, measures_of, scores_of
 from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan, Loaded
-from gristmill.pipeline.ablate.progress import PROGRESS
 from gristmill.pipeline.ablate.proxies import proxies_of, with_mixes
-from gristmill.pipeline.ablate.records import EvaluationSpec, Job, JobResult, run_of
 from gristmill.pipeline.ablate.results import (
     VERSION,
     Judged,
@@ -46,6 +43,10 @@ from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.report.ablation_record import AblationRecord, PowerRecord
 from gristmill.pipeline.store.lock import one_run_at_a_time
 from gristmill.pipeline.store.storage import Store
+from gristmill.pipeline.train.evaluation import LEAST_CLUSTERS, documents_of, evaluation_spec
+from gristmill.pipeline.train.progress import PROGRESS
+from gristmill.pipeline.train.records import EvaluationSpec, Job, JobResult, run_of
+from gristmill.pipeline.train.work import BITS
 from gristmill.trainer.evaluation.multiple_choice import BadQuestions, encode_questions, read_questions
 
 RECORD = "ablation.json"
@@ -54,11 +55,13 @@ RECORD = "ablation.json"
 class PreparedAblation:
     """What a plan comes to on this machine, before anything is trained."""
 
-    def __init__(self, loaded: Loaded, out: Path, crew: Crew, note: Callable[[str], None]) -> None:
+    def __init__(
+        self, loaded: Loaded, out: Path, crew: Crew, note: Callable[[str], None], only_planned: bool = False
+    ) -> None:
         loaded = with_mixes(loaded)
         self.loaded, self.out, self.crew = loaded, out, crew
-        self.checked: CheckedPlan = check_plan(loaded, out, note)
-        self.evaluate = evaluation_spec(loaded)
+        self.checked: CheckedPlan = check_plan(loaded, out, note, crew.device == "cuda", only_planned)
+        self.evaluate = _evaluation(loaded, self.checked.length.updates)
         warnings, clusters = _looked_at(self.evaluate, self.checked)
         self.readings, of_reading = readings_of(self.checked.epochs, self.checked.sizes)
         self.warnings = [*self.checked.warnings, *warnings]
@@ -66,7 +69,7 @@ class PreparedAblation:
         if self.plan.proxies is None:  # nothing is compared
             self.warnings += of_reading
             parameters, tokens = self.checked.shape.parameters, self.checked.length.tokens
-            of_target = clusters[self.evaluate["target"]]
+            of_target = clusters[self.plan.evaluate.target]
             self.power = power_before(self.plan, out, self.unit, of_target, parameters, tokens)
         self.base = base_job(loaded, self.checked, out, crew.device, crew.threads)
         self.jobs = arm_jobs(
@@ -88,6 +91,15 @@ class PreparedAblation:
         """Of the target."""
         choices = self.plan.evaluate.choices.get(self.plan.evaluate.target)
         return "bits per byte" if choices is None or choices.score == "bits_per_byte" else "accuracy"
+
+
+def _evaluation(loaded: Loaded, updates: int) -> EvaluationSpec:
+    """The target is measured on the way, on some documents, for the curves of the report."""
+    asked = loaded.plan.evaluate
+    every = asked.every or (-(-updates // asked.points) if asked.points else None)
+    bits = asked.target in asked.texts or asked.choices[asked.target].score == BITS
+    watched = {asked.target: f"target_{BITS if bits else 'accuracy'}"} if every is not None else {}
+    return evaluation_spec(loaded.folder, asked, every, watched, asked.point_documents, asked.guard)
 
 
 def run(
@@ -118,17 +130,16 @@ def run(
                 if "failed" in results[ready.base["folder"]]:
                     _keep(store, _record(ready, results, {}, start))
                     raise RunFailed(f"the base could not be trained: {results[ready.base['folder']]['failed']}")
-            results |= _worked(team, wanted, face)
+            for jobs in _looks(ready.plan, wanted):
+                given_up = hopeless_arms(ready.plan, results, wanted)
+                for arm in given_up:
+                    face.note(f"{arm}: its interval leaves no room for a gain; its other seeds are not run")
+                results |= _worked(team, [job for job in jobs if job["arm"] not in given_up], face)
         for job in ready.jobs:  # of arms that were not asked for now
             if job["folder"] not in results and (done := finished(job)) is not None:
                 results[job["folder"]] = done
-        runs = {
-            run_of(job): pq.read_table(Path(job["folder"]) / ITEMS_FILE)
-            for job in ready.jobs
-            if _is_done(results.get(job["folder"]))
-        }
-        record = _record(ready, results, runs, start)
-        scores = scores_of(runs, loaded.plan.orders)
+        runs = _runs(results, ready.jobs)
+        record, scores = _record(ready, results, runs, start), scores_of(runs, loaded.plan.orders)
         _keep(store, record)
         for name, text in (
             ("utilities.csv", utilities_csv(loaded.plan, scores)),
@@ -139,6 +150,43 @@ def run(
             else:
                 store.write(name, text.encode())
     return record
+
+
+def _runs(results: dict[str, JobResult], jobs: Iterable[Job]) -> Runs:
+    """Items of the runs that are done."""
+    return {
+        run_of(job): pq.read_table(Path(job["folder"]) / ITEMS_FILE)
+        for job in jobs
+        if _is_done(results.get(job["folder"]))
+    }
+
+
+def _looks(plan: AblationPlan, jobs: list[Job]) -> list[list[Job]]:
+    """Jobs between which arms may be given up: all at once, or the first seeds, and then one seed after another."""
+    if plan.hopeless is None:
+        return [jobs]
+    first, more = plan.seeds[: plan.hopeless], plan.seeds[plan.hopeless :]
+    return [[job for job in jobs if job["seed"] in seeds] for seeds in (first, *((seed,) for seed in more))]
+
+
+def hopeless_arms(plan: AblationPlan, results: dict[str, JobResult], jobs: Iterable[Job]) -> list[str]:
+    """Arms whose interval of the target leaves no room for a gain. What is left of the plan's confidence is shared
+    among the looks, so that all of them together give up a good arm as rarely as one verdict rejects it."""
+    if plan.hopeless is None:
+        return []
+    scores = scores_of(_runs(results, jobs), plan.orders)
+    control = [seed for seed in plan.seeds if (CONTROL, seed) in scores]
+    given_up = []
+    for arm in plan.arms:
+        seeds = [seed for seed in control if (arm, seed) in scores]
+        if len(seeds) < plan.hopeless:
+            continue
+        target = next(m for m in measures_of(plan.evaluate, scores) if m.role == "target" and m.domain is None)
+        looks = max(1, len(plan.seeds) - plan.hopeless)
+        low, high = errors(compared(scores, arm, seeds, target)).interval(1 - (1 - plan.confidence) / looks)
+        if (low > 0) if target.better == "lower" else (high < 0):
+            given_up.append(arm)
+    return given_up
 
 
 def _keep(store: Store, record: AblationRecord) -> None:
@@ -242,7 +290,7 @@ def _record(ready: PreparedAblation, results: dict[str, JobResult], runs: Runs, 
             for name in found.folders
         },
         "control": {
-            "mix": dict(plan.control),
+            "mix": dict(plan.control.weights),
             "weights": weights_of(plan, CONTROL, found.length),
             "epochs": found.epochs.get(CONTROL),
             "reading": ready.readings.get(CONTROL),

@@ -17,14 +17,14 @@ from rich.table import Table
 from rich.text import Text
 
 from gristmill.pipeline.ablate.plan import CONTROL
-from gristmill.pipeline.ablate.progress import RunProgress, progress_in
-from gristmill.pipeline.ablate.records import Job, JobResult, run_of
 from gristmill.pipeline.formatting import as_energy, as_seconds
 from gristmill.pipeline.json_types import JSON
 from gristmill.pipeline.progress.terminal import in_words
 from gristmill.pipeline.report.ablation_record import AblationRecord, as_compute, bound
 from gristmill.pipeline.screen import escape
 from gristmill.pipeline.tables import TerminalTable
+from gristmill.pipeline.train.progress import RunProgress, progress_in
+from gristmill.pipeline.train.records import Job, JobResult, run_of
 
 Event = dict[str, JSON]
 

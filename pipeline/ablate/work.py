@@ -13,35 +13,44 @@ import platform
 import shutil
 import time
 import traceback
-from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict, cast
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gristmill.pipeline.ablate.evaluation import ITEMS, HeldOutDocuments, documents_of
-from gristmill.pipeline.ablate.facts import read_facts, write_facts
-from gristmill.pipeline.ablate.feeding import rows_and_order
-from gristmill.pipeline.ablate.progress import PROGRESS, RunClock, begin_measuring, keep_progress
-from gristmill.pipeline.ablate.records import ChoicesSpec, EvaluationSpec, Job, JobResult, Start, TrainingOutcome
 from gristmill.pipeline.errors import GristmillError, in_words
 from gristmill.pipeline.store.lock import one_run_at_a_time
 from gristmill.pipeline.store.storage import Store
-
-TRAINED, RESULT, ITEMS_FILE, JOB = "trained.json", "result.json", "items.parquet", "job.json"
-OF_TRAINING = ("run.json", "metrics.jsonl", "checkpoints", "model", "tensorboard", TRAINED)
-OF_MEASURING = (RESULT, ITEMS_FILE)
-
+from gristmill.pipeline.train.evaluation import ITEMS, documents_of
+from gristmill.pipeline.train.facts import read_facts, write_facts
+from gristmill.pipeline.train.progress import PROGRESS, begin_measuring, keep_progress
+from gristmill.pipeline.train.records import ChoicesSpec, EvaluationSpec, Job, JobResult, TrainingOutcome
+from gristmill.pipeline.train.work import (
+    BITS,
+    FAILED,
+    JOB,
+    MEASURES,
+    OUTCOME,
+    RESULT,
+    clock_of,
+    harness,
+    held_out_texts,
+    message_of,
+    train_by_ranks,
+    train_job,
+)
 
 if TYPE_CHECKING:
     import torch
 
-    from gristmill.trainer.evaluation.evaluate import HeldOut
     from gristmill.trainer.model.model import Decoder
+
+TRAINED, ITEMS_FILE = "trained.json", "items.parquet"
+OF_TRAINING = ("run.json", "metrics.jsonl", "checkpoints", "model", "tensorboard", TRAINED, OUTCOME, FAILED)
+OF_MEASURING = (RESULT, ITEMS_FILE)
 
 
 def carry_out(job: Job) -> JobResult:
@@ -65,7 +74,7 @@ def carry_out(job: Job) -> JobResult:
     except OSError as error:
         return failure(job, in_words(error, str(folder)))
     except Exception as error:  # whatever it is, it is this job's
-        return failure(job, _message_of(error), "" if is_ours(error) else traceback.format_exc())
+        return failure(job, message_of(error), "" if is_ours(error) else traceback.format_exc())
     return {**result, "anew": True}
 
 
@@ -110,6 +119,7 @@ def _done(job: Job, folder: Path) -> JobResult:
         draft = folder / f".{ITEMS_FILE}"
         pq.write_table(items, draft)
         draft.replace(folder / ITEMS_FILE)
+    tasks = harness(job, device)
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     (folder / PROGRESS).unlink(missing_ok=True)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
@@ -121,6 +131,7 @@ def _done(job: Job, folder: Path) -> JobResult:
         **outcome,  # type: ignore[typeddict-item]  # it has no keys but those of an outcome
         "seconds_measuring": round(time.perf_counter() - start + outcome.get("seconds_on_the_way", 0.0), 3),
         "measured_in": job["training"]["precision"] if items is not None else None,
+        "harness": tasks,
         "device": name,
         "versions": _versions(),
     }
@@ -139,84 +150,28 @@ def _trained(job: Job, folder: Path, device: torch.device) -> TrainingOutcome:
     """The run by the trainer; its checkpoints stay until it is measured."""
     import torch
 
-    from gristmill.shards.loader import Loader
-    from gristmill.trainer.run.loop import train
-    from gristmill.trainer.run.settings import Training
+    from gristmill.trainer.parallel.ranks import ALONE
     from gristmill.trainer.run.stopping import Stopped
 
-    training = Training.from_facts(job["training"])
-    sets, order = rows_and_order(job["stages"], job["share"], job["data_seed"])
-    loader = Loader(sets, training.rows_per_update, order, job["data_seed"])
-    model = first_model(job["begin"], device)
-    asked = job["evaluate"]
-    documents = on_the_way(asked) if asked else None
-    every = -(-training.updates // asked["points"]) if asked and documents else None
-    clock = RunClock(training.updates, every, training.metrics_every)
-    try:
-        outcome = train(
-            model,
-            loader,
-            training,
-            folder,
-            device=device,
-            evaluate=_target(job, documents, clock, device) if documents else None,
-            evaluate_every=every,
-            tokenizer=Path(job["tokenizer"]),
-            save_model=True,
-            told=keep_progress(folder, clock),
-        )
-    except Stopped as error:
-        raise KeyboardInterrupt from error
-    if device.type == "cuda":
-        del model
-        torch.cuda.empty_cache()
-    facts = cast(TrainingOutcome, asdict(outcome) | {"seconds_on_the_way": round(sum(clock.measured), 3)})
+    if job["ranks"] > 1:
+        facts = train_by_ranks(job)
+    else:
+        clock = clock_of(job)
+        try:
+            facts = train_job(job, keep_progress(folder, clock), clock, ALONE, device)
+        except Stopped as error:
+            raise KeyboardInterrupt from error
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
     # Of this session's measurements; those before a kill count as training.
-    facts["seconds"] = max(0.0, outcome.seconds - sum(clock.measured))
-    if not outcome.counted:
+    facts["seconds"] = max(0.0, facts["seconds"] - facts["seconds_on_the_way"])
+    if not facts["counted"]:
         raise GristmillError(
             f"{folder}: no token that was read has a next one in its document, so that nothing was learned"
         )
     if not math.isfinite(facts["loss"]):
         raise GristmillError(f"{folder}: the run ended with a loss that is not a number")
     return facts
-
-
-def first_model(begin: Start, device: torch.device) -> Decoder:
-    import torch
-
-    from gristmill.trainer.model.attention import fastest
-    from gristmill.trainer.model.llama import load_llama
-    from gristmill.trainer.model.model import Decoder, initialise
-    from gristmill.trainer.model.shapes import DecoderShape
-
-    if "model" in begin:
-        return load_llama(begin["model"], device, attend=fastest(device))
-    with torch.device(device):
-        model = Decoder(DecoderShape.from_facts(begin["shape"]), fastest(device))
-    return initialise(model, begin["seed"])
-
-
-def on_the_way(asked: EvaluationSpec) -> HeldOutDocuments | None:
-    """Documents of the target that are measured as a run goes on, for the curves of the report."""
-    if not asked["points"] or asked["target"] not in asked["texts"]:
-        return None
-    texts = asked["texts"][asked["target"]]
-    most = min(asked["point_documents"], texts["most"] or asked["point_documents"])
-    return documents_of(asked["target"], {**texts, "most": most})
-
-
-def _target(
-    job: Job, documents: HeldOutDocuments, clock: RunClock, device: torch.device
-) -> Callable[[Decoder, int], dict[str, float]]:
-    """Measures the target on these documents as the run goes on."""
-    held_out = held_out_texts(documents, job)
-
-    def evaluate(model: Decoder, update: int) -> dict[str, float]:
-        with clock.measuring():
-            return {"target_bits_per_byte": held_out.measured(model, device).bits_per_byte()}
-
-    return evaluate
 
 
 def _measured(job: Job, asked: EvaluationSpec, folder: Path, device: torch.device) -> pa.Table:
@@ -242,21 +197,6 @@ def _measured(job: Job, asked: EvaluationSpec, folder: Path, device: torch.devic
     return pa.concat_tables(tables)
 
 
-def held_out_texts(documents: HeldOutDocuments, job: Job) -> HeldOut:
-    """Texts as the trainer measures them."""
-    from tokenizers import Tokenizer
-
-    from gristmill.trainer.evaluation.evaluate import HeldOut
-
-    return HeldOut.of(
-        documents.texts,
-        documents.domains,
-        Tokenizer.from_file(job["tokenizer"]),
-        job["row_length"],
-        before=job["before"],
-    )
-
-
 def _chosen(name: str, choices: ChoicesSpec, model: Decoder, job: Job, device: torch.device) -> pa.Table:
     from tokenizers import Tokenizer
 
@@ -264,18 +204,13 @@ def _chosen(name: str, choices: ChoicesSpec, model: Decoder, job: Job, device: t
 
     questions = read_questions(Path(choices["file"]))
     answered = answer_questions(
-        model, questions, Tokenizer.from_file(job["tokenizer"]), job["row_length"], device, before=job["before"]
+        model, questions, Tokenizer.from_file(str(job["tokenizer"])), job["row_length"], device, before=job["before"]
     )
     domains = [question.domain for question in questions]
     clusters = domains if choices["cluster"] == "domain" else [question.id for question in questions]
-    if choices["score"] == "bits_per_byte":
+    if choices["score"] == BITS:
         return items_of(name, domains, clusters, answered.answer_bits, answered.answer_bytes)
-    kinds: dict[str, Literal["raw", "byte", "token"]] = {
-        "accuracy": "raw",
-        "accuracy_by_byte": "byte",
-        "accuracy_by_token": "token",
-    }
-    return items_of(name, domains, clusters, answered.correct(kinds[choices["score"]]), np.ones(len(questions)))
+    return items_of(name, domains, clusters, answered.correct(MEASURES[choices["score"]]), np.ones(len(questions)))
 
 
 def items_of(
@@ -306,17 +241,6 @@ def is_ours(error: Exception) -> bool:
         type(error).__module__.startswith(("gristmill.trainer.", "gristmill.shards."))
         or type(error).__name__ == "OutOfMemoryError"
     )
-
-
-def _message_of(error: Exception) -> str:
-    """One line; memory of a GPU is told apart, for it asks for another setting."""
-    if type(error).__name__ == "OutOfMemoryError":
-        return (
-            f"out of GPU memory: {str(error).splitlines()[0]} Take a smaller training.rows_per_step, or"
-            " training.recompute: full"
-        )
-    named = f"{type(error).__name__}: {error}" if type(error).__module__ == "builtins" else str(error)
-    return " ".join(named.split())
 
 
 def _versions() -> dict[str, str]:

@@ -19,8 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TypedDict
 
-from gristmill.pipeline.ablate.records import Job, JobResult
-from gristmill.pipeline.ablate.work import RESULT, failure
+from gristmill.pipeline.ablate.work import failure
 from gristmill.pipeline.engine.cluster import (
     CONNECT,
     GPU_RESOURCE,
@@ -31,6 +30,8 @@ from gristmill.pipeline.engine.cluster import (
 )
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.processes import cores_here, gpus_here
+from gristmill.pipeline.train.records import Job, JobResult
+from gristmill.pipeline.train.work import RESULT
 
 THREADS = 2  # of a worker on the CPU, unless asked
 DEATHS = 1  # of workers over one job, before it is given up
@@ -50,8 +51,8 @@ Work = Callable[[Job], JobResult]
 
 @dataclass(frozen=True)
 class Crew:
-    """`processes` 0: here, one after another. A process on a GPU each where there are `gpus`. With a `scheduler`, of
-    its workers."""
+    """`processes` 0: here, one after another. A process on a GPU each where there are `gpus`, or on as many as a run
+    has ranks (`0,1`). With a `scheduler`, of its workers."""
 
     processes: int
     threads: int
@@ -63,16 +64,22 @@ class Crew:
         return "cuda" if self.gpus else "cpu"
 
 
-def crew_of(workers: int | None, scheduler: str | None = None) -> Crew:
-    """As many workers as asked, or a GPU each, or one for every two cores; or those that are there already."""
+def crew_of(workers: int | None, scheduler: str | None = None, ranks: int = 1) -> Crew:
+    """As many workers as asked, or a GPU for each rank of each, or one for every two cores; or those that are there
+    already."""
     if scheduler is not None:
+        if ranks > 1:
+            raise RecipeError(f"ranks: {ranks}: workers of a scheduler have a GPU each; leave --scheduler out")
         if workers == 0:
             raise RecipeError("--workers 0 runs in this process, --scheduler elsewhere; take one of them")
         with client_of(scheduler, CONNECT, SETTINGS) as client:
             return _of_these(client.scheduler_info()["workers"], workers, scheduler)
     gpus = tuple(gpus_here())
+    if gpus and ranks > len(gpus):
+        raise RecipeError(f"ranks: {ranks}: this machine has {len(gpus)} GPU{'s' if len(gpus) > 1 else ''}, one a rank")
+    gpus = tuple(",".join(gpus[first : first + ranks]) for first in range(0, len(gpus) - ranks + 1, ranks))
     cores = cores_here()
-    count = workers if workers is not None else len(gpus) or max(1, cores // THREADS)
+    count = workers if workers is not None else len(gpus) or max(1, cores // max(THREADS, ranks))
     if gpus and count > len(gpus):
         count = len(gpus)  # two runs on one GPU take each other's memory
     return Crew(count, max(1, cores // max(1, count)), gpus[:count] if count else gpus[:1])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gristmill.kernels.common.extras import install
 from gristmill.pipeline.cli.command import TRAIN, Command
 from gristmill.pipeline.cli.options import EventsAsJson
 from gristmill.pipeline.errors import RecipeError, RunFailed
@@ -63,11 +64,10 @@ def ablate(
         show_record(_record_of(plan), plan, as_json)
         return
 
-    from gristmill.pipeline.ablate.plan import load, one_arm
-    from gristmill.pipeline.ablate.show import ui_for
-
     needs_packages()
+    from gristmill.pipeline.ablate.plan import load, one_arm
     from gristmill.pipeline.ablate.run import PreparedAblation, run
+    from gristmill.pipeline.ablate.show import ui_for
     from gristmill.pipeline.ablate.workers import crew_of
 
     loaded = load(plan)
@@ -75,10 +75,10 @@ def ablate(
         one_arm(loaded, only)  # says so if there is no such arm
     folder, screen = Path(loaded.out(out)).resolve(), console(stderr=True)
     try:
-        crew = crew_of(workers, scheduler)
+        crew = crew_of(workers, scheduler, loaded.plan.ranks or 1)
         if dry_run:
             some = one_arm(loaded, only) if only else loaded
-            show_estimate(PreparedAblation(some, folder, crew, lambda line: say(screen, line)), screen)
+            show_estimate(PreparedAblation(some, folder, crew, lambda line: say(screen, line), True), screen)
             return
         record = run(loaded, folder, crew, ui_for(folder, screen, as_json), only)
     except KeyboardInterrupt:
@@ -94,7 +94,7 @@ def show_estimate(ready: PreparedAblation, screen: Console) -> None:
     import psutil
 
     from gristmill.pipeline.ablate.estimate import estimate, foreseen, measuring_warning, trial_of
-    from gristmill.pipeline.ablate.trial import NotTried
+    from gristmill.pipeline.train.trial import NotTried
 
     warnings, found = list(ready.warnings), None
     say(screen, "trying a few steps, to see how long they take")
@@ -147,7 +147,7 @@ def needs_packages(command: str = "ablate") -> None:
 
     for module in ("torch", "scipy"):
         if find_spec(module) is None:
-            raise RecipeError(f"{command} trains models; it needs {module}: pip install 'gristmill[gpu]'")
+            raise RecipeError(f"{command} trains models; it needs {module}: {install('gpu')}")
 
 
 def _record_of(folder: Path) -> AblationRecord:

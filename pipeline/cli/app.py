@@ -16,7 +16,7 @@ import typer
 
 from gristmill.pipeline import processes
 from gristmill.pipeline.cli.command import JUDGES, UPKEEP, Command, Group, Page
-from gristmill.pipeline.errors import GristmillError, RecipeError, in_words, of_storage
+from gristmill.pipeline.errors import GristmillError, RecipeError, in_words, of_storage, refusal
 from gristmill.pipeline.screen import console, print_anything, say
 
 # In the order of `gristmill --help`. `judge train` is `COMMAND` of the module judge_train.
@@ -143,7 +143,7 @@ def main() -> None:
     except Exception as error:
         if not of_storage(error):
             raise
-        say(console(stderr=True), f"{error}" or type(error).__name__, "red")
+        say(console(stderr=True), refusal(error) or f"{error}" or type(error).__name__, "red")
         sys.exit(1)
     finally:
         processes.stop_fork_server()

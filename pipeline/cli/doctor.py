@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from gristmill.pipeline.tables import TerminalTable
 
 OPTIONAL = {
-    "trafilatura": ("extract: {engine: trafilatura}", "gristmill[trafilatura]"),
-    "datatrove": ("blocks of DataTrove", "gristmill[datatrove]"),
+    "trafilatura": ("extract: {engine: trafilatura}", ".[trafilatura]"),
+    "datatrove": ("blocks of DataTrove", ".[datatrove]"),
     "nemo_curator": ("filters of NeMo Curator", "nemo_curator"),
-    "uvicorn": ("exploring a run in the browser", "gristmill[explore]"),
-    "s3fs": ("s3:// addresses", "gristmill[cluster]"),
-    "gcsfs": ("gs:// addresses", "gristmill[cluster]"),
-    "huggingface_hub": ("hf:// addresses", "gristmill[cluster]"),
-    "dask_jobqueue": ("--cluster slurm.yaml", "gristmill[cluster]"),
-    "scipy": ("verdicts of ablations", "gristmill[gpu]"),
-    "bokeh": ("Dask's dashboard while a run works", "gristmill[dashboard]"),
-    "torch": ("neural judges and training", "gristmill[gpu]"),
-    "pynvml": ("the energy of GPUs", "gristmill[gpu]"),
-    "flash_attn": ("the fastest training on Hopper GPUs", "gristmill[hopper]"),
-    "vllm": ("scoring by a language model", "gristmill[llm]"),
+    "uvicorn": ("exploring a run in the browser", ".[explore]"),
+    "s3fs": ("s3:// addresses", ".[cluster]"),
+    "gcsfs": ("gs:// addresses", ".[cluster]"),
+    "huggingface_hub": ("hf:// addresses", ".[cluster]"),
+    "dask_jobqueue": ("--cluster slurm.yaml", ".[cluster]"),
+    "scipy": ("verdicts of ablations", ".[gpu]"),
+    "bokeh": ("Dask's dashboard while a run works", ".[dashboard]"),
+    "torch": ("neural judges and training", ".[gpu]"),
+    "pynvml": ("the energy of GPUs", ".[gpu]"),
+    "flash_attn": ("the fastest training on Hopper GPUs", ".[hopper]"),
+    "vllm": ("scoring by a language model", ".[llm]"),
 }
 OF_GPUS = ("pynvml", "flash_attn")
 # Packages that some blocks need beside their library, which imports without them.
@@ -65,7 +65,8 @@ def examine() -> Group:
         ready = "ready" if gpus or module not in OF_GPUS else "no GPU here"
         answer, style = (f"{some}pip install '{extra}'", "yellow") if missing else (ready, "")
         rows.append((Text(what, style=style), Text(answer, style=style)))
-    optional = TerminalTable.of("What it can do", ("", ""), rows, words=2)
+    note = ".[...]: in Gristmill's checkout" if any(".[" in answer.plain for _, answer in rows) else ""
+    optional = TerminalTable.of("What it can do", ("", ""), rows, words=2, note=note)
     return Group(this_machine(gpus), Text(), optional, Text())
 
 

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from gristmill.kernels.common.extras import install
 from gristmill.pipeline.cli.command import LOOK, Command
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.screen import console, escape
@@ -65,7 +66,7 @@ def needs_server() -> None:
     from importlib.util import find_spec
 
     if find_spec("starlette") is None or find_spec("uvicorn") is None:
-        raise RecipeError('explore needs Starlette and uvicorn: pip install "gristmill[explore]"')
+        raise RecipeError(f"explore needs Starlette and uvicorn: {install('explore')}")
 
 
 def check_folder(out: str) -> None:

@@ -28,7 +28,9 @@ def compress(
     ],
     out: Annotated[str, typer.Option("--out", help="a new folder for the compressed judge")],
     weights: Annotated[str, typer.Option("--weights", help="int8, int4 or float32 (as they are)")] = "int8",
-    sparse: Annotated[bool, typer.Option("--sparse", help="remove two of every four weights")] = False,
+    sparse: Annotated[
+        bool, typer.Option("--sparse", help="remove two of every four weights; on an H200 0.66 times the speed of bf16")
+    ] = False,
     layers: Annotated[int | None, typer.Option("--layers", min=2, help="layers that stay; default: all")] = None,
     drop_by: Annotated[
         str, typer.Option("--drop-by", help="layers go by loss (what it changes) or similarity (of input and output)")

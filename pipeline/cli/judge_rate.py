@@ -1,4 +1,4 @@
-"""`gristmill judge rate`: what sources are worth for benchmarks, by a language model."""
+"""`gristmill judge rate`: what sources are worth for benchmarks or in your words, by a language model."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def rate(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Have a language model rate sources for benchmarks.
+    """Have a language model rate sources for benchmarks or for what you describe.
 
-    As a table that `mix` reads (MEDU).
+    As a table that `mix` reads (MEDU). Marks that documents have already make the same table, without a model.
     """
     from gristmill.pipeline.judging import medu
     from gristmill.pipeline.judging.show import questions_table, show_findings
@@ -31,9 +31,10 @@ def rate(
         console().print(questions_table(job.tasks, job.documents, job.expected, job.plan.costs, job.folder))
         return
     sources = {document.source for document in job.documents}
-    console(stderr=True).print(
-        f"documents: {len(job.documents):,}, sources: {len(sources):,}, tasks: {len(job.tasks):,}", soft_wrap=True
-    )
+    if sources:
+        console(stderr=True).print(
+            f"documents: {len(job.documents):,}, sources: {len(sources):,}, tasks: {len(job.tasks):,}", soft_wrap=True
+        )
     with counting("answers") as seen:
         findings = job.carry_out(seen)
     if as_json:

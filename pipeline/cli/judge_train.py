@@ -44,11 +44,10 @@ def train(
         judging.save(ready, trained, folder)
     except JudgeError as error:
         raise RecipeError(str(error)) from error
-    grouped = ready.lesson.grouped
     if as_json:
-        print(json.dumps(trained.card.as_json() | {"folder": str(folder), "grouped_by": grouped}))
+        print(json.dumps(trained.card.as_json() | {"folder": str(folder)}))
     else:
-        show_figures(console(), trained.card, grouped if loaded.plan.hold_out else "")
+        show_figures(console(), trained.card)
         console().print(f"judge: {escape(str(folder))}", soft_wrap=True)
 
 

@@ -12,17 +12,21 @@ from gristmill.pipeline.screen import console, escape
 
 
 def import_(
-    source: Annotated[Path, typer.Argument(help="a file, or a folder of token files", show_default=False)],
+    source: Annotated[
+        Path, typer.Argument(help="a file, a folder of token files, or a model's folder or hub id", show_default=False)
+    ],
     destination: Annotated[Path, typer.Argument(help="a new folder", show_default=False)],
     kind: Annotated[
-        str, typer.Option("--from", help="token files: datatrove, megatron; judges: fasttext, sklearn (skops)")
+        str, typer.Option("--from", help="token files: datatrove, megatron; judges: fasttext, sklearn, transformers")
     ],
     tokenizer: Annotated[
         str | None, typer.Option(help="of token files: the tokenizer that made them (a folder, file or hub id)")
     ] = None,
     eos_token: Annotated[str | None, typer.Option(help="of token files: the end of a text, if it does not say")] = None,
     row_length: Annotated[int | None, typer.Option(min=16, help="of token files: tokens in a row; 2048")] = None,
-    head: Annotated[str | None, typer.Option(help="of a judge: the name of its score; quality")] = None,
+    head: Annotated[
+        str | None, typer.Option(help="of a judge: the name of its score (quality), or what its names begin with")
+    ] = None,
     good_label: Annotated[str | None, typer.Option(help="of a judge with two labels: which one is good")] = None,
     classes: Annotated[str | None, typer.Option(help="of a judge: its labels from worst to best, by commas")] = None,
     between: Annotated[str | None, typer.Option(help="of a regressor: lowest and highest value, 0,5")] = None,

@@ -53,7 +53,10 @@ def new(
 
 STAGES = {
     Kind.RULE: '''\
-"""A rule of our own: what it drops, and why."""
+"""A rule: it drops documents with few words.
+
+An example to change. Reports and `gristmill inspect` describe the stage by the first line of its class's docstring.
+"""
 
 from typing import ClassVar
 
@@ -71,7 +74,10 @@ class MyStage(Rule):
     limits = (below("words", "min_words", "too_few_words"),)
 ''',
     Kind.MEASURE: '''\
-"""A signal of our own, for rules and for the report."""
+"""A measure: it adds the signal `my_stage`, the exclamation marks of a text.
+
+An example to change. Reports and `gristmill inspect` describe the stage by the first line of its class's docstring.
+"""
 
 from typing import ClassVar
 
@@ -91,7 +97,10 @@ class MyStage(Annotate):
         return {"my_stage": pc.count_substring(batch.column("text"), "!").cast(pa.float64())}
 ''',
     Kind.PAIR: '''\
-"""A signal of our own and a rule on it: a recipe names the rule, and the run measures the signal before it."""
+"""A measure and a rule on its signal: a recipe names the rule, and the run measures the signal before it.
+
+An example to change. Reports and `gristmill inspect` describe the stage by the first line of its class's docstring.
+"""
 
 from typing import ClassVar
 
@@ -120,7 +129,10 @@ class MyStage(Rule):
     limits = (above("exclamation_marks", "max_marks", "too_many_marks"),)
 ''',
     Kind.REWRITE: '''\
-"""A change of text of our own."""
+"""A rewrite: it takes white space away from the ends of lines.
+
+An example to change. Reports and `gristmill inspect` describe the stage by the first line of its class's docstring.
+"""
 
 from typing import ClassVar
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress as Bar
 
-    from gristmill.pipeline.ablate.progress import RunProgress
-    from gristmill.pipeline.train.work import Ready
+    from gristmill.pipeline.train.progress import RunProgress
+    from gristmill.pipeline.train.run import Ready
 
 
 def train(
@@ -56,33 +56,37 @@ def train(
     needs_packages("train")
     import torch
 
-    from gristmill.pipeline.train import plan as plans, work
+    from gristmill.pipeline.train import plan as plans, run
     from gristmill.pipeline.train.ranks import is_first, is_rank, run_ranks
     from gristmill.trainer.run.stopping import Stopped
 
     if is_rank():
         end_with_parent()
     loaded = plans.load(plan)
-    cards = (loaded.plan.cards or {}).get("count", ranks)
-    if ranks and cards != ranks:
-        raise RecipeError(f"{plan}: cards: count is {cards}, --ranks says {ranks}; leave one of them out")
+    asked = ranks or loaded.plan.ranks
+    cards = (loaded.plan.cards or {}).get("count", asked)
+    if asked and cards != asked:
+        says = "--ranks" if ranks else "`ranks`"
+        raise RecipeError(f"{plan}: cards: count is {cards}, {says} says {asked}; leave one of them out")
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    count = int(os.environ["WORLD_SIZE"]) if is_rank() else ranks or max(1, gpus)
+    count = int(os.environ["WORLD_SIZE"]) if is_rank() else asked or max(1, gpus)
     if gpus and not is_rank() and count > gpus:
-        raise RecipeError(f"--ranks {count}: this machine has {gpus} GPU{'s' if gpus > 1 else ''}, one for each rank")
+        raise RecipeError(
+            f"{plan}: ranks: {count}, and this machine has {gpus} GPU{'s' if gpus > 1 else ''}, one for each rank"
+        )
     folder, screen = Path(loaded.out(out)).resolve(), console(stderr=True)
     try:
-        ready = work.prepare(loaded, gpus > 0, count, dry_run)
+        ready = run.prepare(loaded, gpus > 0, count, dry_run)
         if dry_run:
             show_estimate(ready, gpus > 0, screen)
             return
-        result = work.finished(ready, folder)
+        result = run.finished(ready, folder)
         if result is None and count > 1 and not is_rank():
             again = [str(plan), "--out", str(folder), *(["--json"] if as_json else [])]
-            raise SystemExit(run_ranks(["train", *again], count))
+            raise SystemExit(run_ranks("gristmill.pipeline.cli.app", ["train", *again], count))
         if result is None:
             with TrainUi(ready, screen, as_json) as ui:
-                result = work.carry_out(ready, folder, ui.told, ui.clock)
+                result = run.carry_out(ready, folder, ui.told, ui.clock)
     except (Stopped, KeyboardInterrupt) as error:
         if is_first():
             where = str(error) if isinstance(error, Stopped) else f"interrupted; checkpoints are kept in {folder}"
@@ -105,14 +109,13 @@ def show_estimate(ready: Ready, on_gpu: bool, screen: Console) -> None:
     """The run, and how long it takes here."""
     import psutil
 
-    from gristmill.pipeline.ablate.trial import NotTried
-    from gristmill.pipeline.train.work import try_run
+    from gristmill.pipeline.train.trial import NotTried, try_job
 
     reason, trial = f"a trial needs all {ready.ranks} ranks", None
     if ready.ranks == 1 and ready.loaded.plan.cards is None:
         say(screen, "trying a few steps, to see how long they take")
         try:
-            trial = try_run(ready, on_gpu)
+            trial = try_job(ready.job(Path(), on_gpu))
         except NotTried as error:
             reason = str(error)
     if trial is None:
@@ -197,7 +200,7 @@ class TrainUi:
     """A bar on a terminal; elsewhere a line for each tenth of the run; every line of metrics with --json."""
 
     def __init__(self, ready: Ready, screen: Console, as_json: bool) -> None:
-        from gristmill.pipeline.ablate.progress import RunClock
+        from gristmill.pipeline.train.progress import RunClock
 
         training = ready.training
         every = (ready.loaded.plan.evaluate.every or training.updates) if ready.measurements else None

@@ -97,8 +97,9 @@ def caveats(runs: Sequence[ComparedRun]) -> list[str]:
         if sizes[0] != sizes[1]:
             a, b = (f"{as_number(files)} files of {as_number(size)} bytes" for files, size in sizes)
             notes.append(f"The inputs of {source} differ: A read {a}, B {b}.")
-    if runs[0].run.machine != runs[1].run.machine:
-        notes.append("The machines differ: times and memory say as much about them as about the ")
+    if unlike := differences(*(flat(run.run.machine) for run in runs)):
+        words = "; ".join(f"{each.field} {each.a or '–'} and {each.b or '–'}" for each in unlike)
+        notes.append(f"The machines differ ({words}): times and memory say as much about them as about the runs.")
     return notes
 
 

@@ -20,7 +20,10 @@ from gristmill.pipeline.compare.join import JoinedDocuments, Sides, Way
 from gristmill.pipeline.formatting import (
     as_amount,
     as_bytes,
+    as_change,
     as_energy,
+    as_growth,
+    as_moment,
     as_money,
     as_number,
     as_seconds,
@@ -308,27 +311,15 @@ def in_groups(
 
 def numbers(a: int | None, b: int | None) -> tuple[str, str, str]:
     """Both, and by how much B has more."""
-    return as_number(a), as_number(b), "" if a is None or b is None else signed(b - a)
-
-
-def signed(value: int) -> str:
-    return "0" if not value else f"{'+' if value > 0 else '−'}{abs(value):,}"
+    return as_number(a), as_number(b), "" if a is None or b is None else as_change(b - a)
 
 
 def measured(a: float | None, b: float | None, words: Callable[[float | None], str]) -> tuple[str, str, str]:
-    return words(a), words(b), percent(a, b)
+    return words(a), words(b), as_growth(a, b)
 
 
 def tokens(a: int | None, counted_a: bool, b: int | None, counted_b: bool) -> tuple[str, str, str]:
-    return as_tokens(a, counted_a), as_tokens(b, counted_b), percent(a, b)
-
-
-def percent(a: float | None, b: float | None) -> str:
-    """How much more B is than A; nothing where one is not known, or nothing."""
-    if not a or b is None:
-        return ""
-    change = 100 * (b - a) / a
-    return "0%" if abs(change) < 0.5 else f"{'+' if change > 0 else '−'}{abs(change):,.0f}%"
+    return as_tokens(a, counted_a), as_tokens(b, counted_b), as_growth(a, b)
 
 
 # --- page -------------------------------------------------------------------------------------------------------------
@@ -379,7 +370,7 @@ FOOTER = Markup(
 def render(found: Comparison) -> RenderableType:
     parts: list[RenderableType] = []
     for one in found.runs:
-        about = "  ".join(map(one_line, (one.run.name, one.run.status, one.run.started, one.out)))
+        about = "  ".join(map(one_line, (one.run.name, one.run.status, as_moment(one.run.started), one.out)))
         parts.append(Text.assemble((f"{one.letter}  ", "bold"), about))
     parts += [Text(f"take care: {one_line(line)}", style="bold yellow") for line in found.unlike]
     for section in sections(found):

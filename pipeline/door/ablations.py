@@ -16,6 +16,7 @@ import yaml
 from rich.console import Group
 from rich.text import Text
 
+from gristmill.kernels.common.extras import install
 from gristmill.pipeline.ablate import show
 from gristmill.pipeline.ablate.plan import load, one_arm
 from gristmill.pipeline.door.scripts import refuse_in_a_worker
@@ -89,7 +90,7 @@ def ablate(
     refuse_in_a_worker()
     for package in PACKAGES:
         if find_spec(package) is None:
-            raise RecipeError(f"ablate trains models; it needs {package}: pip install 'gristmill[gpu]'")
+            raise RecipeError(f"ablate trains models; it needs {package}: {install('gpu')}")
     from gristmill.pipeline.ablate.run import run
     from gristmill.pipeline.ablate.workers import crew_of
 
@@ -101,7 +102,7 @@ def ablate(
     run(
         loaded,
         folder,
-        crew_of(workers, scheduler),
+        crew_of(workers, scheduler, loaded.plan.ranks or 1),
         show.AblationUi(folder, sys.stderr if progress else io.StringIO()),
         only,
     )

@@ -28,8 +28,6 @@ from gristmill.stages.judge.judge import takes_a_gpu
 if TYPE_CHECKING:
     from gristmill.classifiers.judge import Judge
 
-NOBODY_KNOWS = "groups"  # a saved card does not say by what texts were held out
-
 
 class TrainedJudge:
     """A judge in its folder: its figures on held-out texts, scores of texts, and the words that moved a score.
@@ -56,7 +54,7 @@ class TrainedJudge:
     def figures(self) -> View:
         """How well it does on texts of groups (hosts, sources) that it has not seen."""
         card = self._judge.card
-        return View(card.as_json(), gathered(lambda screen: show_figures(screen, card, NOBODY_KNOWS)))
+        return View(card.as_json(), gathered(lambda screen: show_figures(screen, card)))
 
     def score(self, texts: Sequence[str] | pa.Array | pa.ChunkedArray) -> dict[str, list[float]]:
         """Scores of texts by head, as the stage `judge` adds them."""

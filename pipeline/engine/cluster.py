@@ -1,7 +1,8 @@
 """Make Dask clusters: processes of this machine, a scheduler that is already there, or a cluster described in a file.
 
 The only place that does, for runs and ablations alike. Stages that want a GPU (`Stage.gpu`) are sent only to workers
-with Dask's resource `GPU`: local ones get one GPU each, and GPU workers of others say `--resources "GPU=1"`.
+with Dask's resource `GPU`: local ones get one GPU each, or as many as a stage shares a model over; GPU workers of
+others say `--resources "GPU=1"`, and see the GPUs that they were started with.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import yaml
 
+from gristmill.kernels.common.extras import install
 from gristmill.pipeline import processes
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.json_types import JSON, JSONObject
@@ -65,7 +67,7 @@ class Where:
     memory: str = "auto"
     scheduler: str | None = None
     cluster: str | None = None
-    gpus: bool = False  # does a stage want one?
+    gpus: int = 0  # that a worker has where a stage wants any
 
     @property
     def inline(self) -> bool:
@@ -234,7 +236,7 @@ class LocalWorkers:
 
     count: int
     memory: str | None = None  # the limit of each
-    gpus: Sequence[str] | None = None  # one each for the first workers, none for the others; None: whatever they see
+    gpus: Sequence[str] | None = None  # of the first workers; the others have none. None: whatever they see
     cores: Sequence[str | None] = ()  # that each is bound to
     environment: Mapping[str, str] = field(default_factory=dict)  # in place of `WORKER_ENVIRONMENT`
 
@@ -260,12 +262,23 @@ class LocalWorkers:
 
 def local(where: Where, recipe: Path) -> SpecCluster:
     """Workers of this machine for a run."""
-    gpus = gpus_here()[: where.count] if where.gpus else []
+    gpus = gpus_of_workers(where)
     workers = LocalWorkers(where.count, where.memory, gpus or None, assign_cores(where.count, nodes_here()))
     try:
         return local_cluster(workers, recipe)
     except ValueError as error:
         raise RecipeError(f"--memory {where.memory}: {error}") from error
+
+
+def gpus_of_workers(where: Where) -> list[str]:
+    """The GPUs of each local worker that has any, as CUDA_VISIBLE_DEVICES names them."""
+    here, each = gpus_here() if where.gpus else [], where.gpus
+    if each > 1 and len(here) < each:
+        raise RecipeError(
+            f"a stage shares its model over {each} GPUs (`tensor_parallel`); this machine has {len(here)}"
+        )
+    whole = range(0, len(here) - each + 1, each) if each else ()
+    return [",".join(here[first : first + each]) for first in whole][: where.count]
 
 
 def local_cluster(workers: LocalWorkers, recipe: Path | None = None) -> SpecCluster:
@@ -368,7 +381,7 @@ def settings_in(path: Path) -> tuple[str, int, JSONObject]:
         except ValueError as error:
             raise RecipeError(f"{path}: memory: {error}") from error
     elif importlib.util.find_spec("dask_jobqueue") is None:
-        raise RecipeError(f"{path}: {kind} needs dask-jobqueue: pip install 'gristmill[cluster]'")
+        raise RecipeError(f"{path}: {kind} needs dask-jobqueue: {install('cluster')}")
     return kind, jobs, settings
 
 

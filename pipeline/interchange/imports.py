@@ -1,9 +1,10 @@
-"""What `gristmill maintain import` takes in: token files as shards, models of fastText and scikit-learn as judges."""
+"""What `gristmill maintain import` takes in: token files as shards, models of fastText, scikit-learn and transformers as
+judges."""
 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gristmill.classifiers.card import Head, JudgeError
@@ -12,12 +13,13 @@ from gristmill.pipeline.errors import RecipeError
 from gristmill.shards.export.importing import Known, NotImported, import_tokens
 from gristmill.stages.stage import CannotRun
 
-TOKENS, JUDGES = ("datatrove", "megatron"), ("fasttext", "sklearn")
+TOKENS, JUDGES = ("datatrove", "megatron"), ("fasttext", "sklearn", "transformers")
 ROW_LENGTH = 2048
 OF_TOKENS = ("tokenizer", "eos_token", "row_length")
 OF_JUDGES = {
     "fasttext": ("head", "good_label", "classes", "steps"),
     "sklearn": ("head", "good_label", "classes", "between"),
+    "transformers": ("head", "good_label", "classes", "between"),
 }
 
 
@@ -70,13 +72,21 @@ def of_tokens(source: Path, destination: Path, kind: str, how: Importing) -> str
 def of_judge(source: Path, destination: Path, kind: str, how: Importing) -> str:
     if destination.is_file() or (destination.is_dir() and any(destination.iterdir())):
         raise RecipeError(f"{destination}: not empty; name a new folder")
-    judge = fasttext_judge(source, how) if kind == "fasttext" else sklearn_judge(source, how)
+    of = {"fasttext": fasttext_judge, "sklearn": sklearn_judge, "transformers": transformers_judge}
+    judge = of[kind](source, how)
     judge.save(destination)
-    [head] = judge.card.heads
-    labels = f", labels {', '.join(head.labels[:8])}{', …' if len(head.labels) > 8 else ''}" if head.labels else ""
+    heads = judge.card.heads
+    told = ", ".join(f"{head.name} ({as_words(head)})" for head in heads)
     return (
-        f"{destination}: a judge, head {head.name} ({head.kind}{labels}). Try it: gristmill judge score {destination}"
+        f"{destination}: a judge, head{'s' if len(heads) > 1 else ''} {told}. "
+        f"Try it: gristmill judge score {destination}"
     )
+
+
+def as_words(head: Head) -> str:
+    labels = f", labels {', '.join(head.labels[:8])}{', …' if len(head.labels) > 8 else ''}" if head.labels else ""
+    between = f" from {head.low:g} to {head.high:g}" if head.kind == "regression" else ""
+    return f"{head.kind}{labels}{between}"
 
 
 def fasttext_judge(source: Path, how: Importing) -> Judge:
@@ -97,6 +107,32 @@ def sklearn_judge(source: Path, how: Importing) -> Judge:
 
     labels = labels_of(loaded(source.read_bytes(), str(source)))
     return judge_of_skops(source, head_of(labels, how), (f"imported from {source.name}",))
+
+
+def transformers_judge(source: Path, how: Importing) -> Judge:
+    """Of a folder or a hub id. Each value or independent label has a head of its own, named by its label."""
+    from gristmill.classifiers.neural.judge import encoder_folder
+    from gristmill.classifiers.neural.published import read_published
+
+    found = read_published(encoder_folder(str(source)))
+    if found.problem == "single_label_classification":
+        heads = (head_of(list(found.labels), how),)
+    elif len(found.labels) == 1 and found.problem == "regression":
+        heads = (head_of(None, how),)
+    else:
+        if how.good_label or how.classes:
+            raise RecipeError("--good-label and --classes are for a softmax; here each label has a score of its own")
+        names = [how.head or name if len(found.labels) == 1 else f"{how.head or ''}{name}" for name in found.head_names]
+        if found.problem == "regression":
+            heads = tuple(replace(head_of(None, how), name=name) for name in names)
+        elif how.between is not None:
+            raise RecipeError("--between is for a regressor; this is a classifier")
+        else:
+            heads = tuple(
+                Head(name, "probability", (f"not {label}", label), f"how likely the text is {label}")
+                for name, label in zip(names, found.labels, strict=True)
+            )
+    return found.judge(heads, (f"imported from {source}",))
 
 
 def head_of(labels: list[str] | None, how: Importing) -> Head:

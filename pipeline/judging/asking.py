@@ -6,9 +6,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from gristmill.classifiers.llm.account import Prices
 from gristmill.classifiers.llm.answers import AnswerFolder
@@ -26,16 +26,8 @@ Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 class AskedModel(BackEnd):
     """The language model that is asked."""
 
-    tensor_parallel: Annotated[int, Field(ge=1, description="vllm: GPUs that share the model")] = 1
-
-    @model_validator(mode="after")
-    def _shares_its_own_gpus(self) -> Self:
-        if self.tensor_parallel > 1 and (self.endpoint or self.engine != "vllm"):
-            raise ValueError("`tensor_parallel` is for vllm in this process; a server has its own")
-        return self
-
     def watched(self, seen: Callable[[int], None]) -> Watched:
-        return Watched(self.opened(self.tensor_parallel), seen)
+        return Watched(self.opened(), seen)
 
 
 class PricesOfTokens(Settings):
@@ -50,7 +42,6 @@ class AskingPlan(Settings):
 
     description: str | None = None
     text: Annotated[str, Field(description="the column with the text")] = "text"
-    model: AskedModel
     cut: Annotated[int, Field(ge=1, description="tokens of each text that the model sees")] = 512
     most_failures: Annotated[float, Field(ge=0, le=1, description="highest share of unreadable answers")] = 0.02
     seed: Annotated[int, Field(ge=0)] = 0

@@ -102,7 +102,14 @@ class Distil(Settings):
 class Losses(Settings):
     """Good are documents on which better models have lower losses; fastText or linear judges learn the difference."""
 
-    files: Annotated[Paths, Field(description="documents with a column loss:MODEL for each model, in bits per byte")]
+    files: Annotated[Paths, Field(description="documents with a column of losses for each model, in bits per byte")]
+    column: Annotated[
+        str,
+        Field(
+            description="the name of these columns; after `perplexity: {prefix: MODEL_}` it is '{model}_bits_per_byte'",
+            pattern=r"\{model\}",
+        ),
+    ] = "loss:{model}"
     scores: Annotated[RecipePath, Field(description="a CSV: model,TASK,... with a line a model; higher is better")]
     estimator: Annotated[
         Literal["correlation", "match"], Field(description="perplexity correlations, or PreSelect's share of pairs")

@@ -46,6 +46,7 @@ SHOWN, EXCERPT = 3, 160
 class LabelPlan(AskingPlan):
     """Labels of a language model for a sample of texts."""
 
+    model: AskedModel
     out: Annotated[str | None, Field(description="folder for labels.parquet, left_out.parquet and the account")] = None
     texts: Annotated[Paths, Field(description="Parquet, JSON lines, CSV or text files")]
     taxonomy: Annotated[str, Field(description="topic or format (24 labels each), or a YAML file of your own")]

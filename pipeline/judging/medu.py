@@ -1,5 +1,5 @@
-"""MEDU from files to a table of utilities: development sets, documents of each source, a model's answers, and what all
-of it took (docs/medu.md).
+"""MEDU from files to a table of utilities: development sets (or tasks in words, or marks that the documents have),
+documents of each source, a model's answers, and what all of it took (docs/medu.md).
 
 Files are read twice: once for how many tokens each document has, once for the texts of those that were drawn.
 """
@@ -10,9 +10,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -20,22 +21,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
-from pydantic import Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from gristmill.classifiers.llm.account import Account, Prices
-from gristmill.classifiers.llm.model import LanguageModel, LanguageModelError
+from gristmill.classifiers.llm.model import LanguageModel, LanguageModelError, Request
 from gristmill.classifiers.rating import medu, prompts
-from gristmill.classifiers.rating.prompts import LABELS
 from gristmill.classifiers.rating.reading import UNREAD, Agreement
+from gristmill.classifiers.rating.rubric import Asking, ByDescription, ByRubric, Reading
 from gristmill.classifiers.rating.sample import BYTES_A_TOKEN, cut_texts, sample
-from gristmill.mixing.weights.utility import Utilities
+from gristmill.kernels.common.paths import RecipePath
+from gristmill.kernels.common.settings import Settings
+from gristmill.mixing.weights.utility import Utilities, judged
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.inputs.columns import files_of, pieces_of, texts_in
-from gristmill.pipeline.judging.asking import AskingPlan, kept_answers
+from gristmill.pipeline.json_types import Also
+from gristmill.pipeline.judging.asking import AskedModel, AskingPlan, kept_answers
 from gristmill.pipeline.recipe import plans
 from gristmill.pipeline.recipe.plans import LoadedPlan, Paths, Where, in_words
 from gristmill.stages.blend.groups import NO_VALUE
 from gristmill.stages.inputs import InputFile
+from gristmill.stages.judge.llm_score import MEDU_LABELS
 from gristmill.stages.read.columns import SUFFIXES
 from gristmill.stages.read.plain import Plain
 
@@ -57,9 +62,59 @@ FEWEST_DOCUMENTS = 2
 EMPTY_LINES = re.compile(r"\n(?:[^\S\n]*\n)+")  # blanks are nothing
 
 
-class RatePlan(AskingPlan):
-    """How useful each source is for each benchmark, as a language model sees it."""
+class RateTask(Settings):
+    """What documents are rated for: a benchmark by its development set, a description of what is wanted, a rubric, or
+    marks that the documents have already."""
 
+    files: Annotated[Paths | None, Field(description="a benchmark's development set")] = None
+    description: Annotated[str, Field(description="what is wanted, in your words: educational value")] = ""
+    description_file: Annotated[RecipePath, Field(description="the same in a file, as in `descriptions/`")] = ""
+    rubric: Annotated[str, Field(description="what to judge, in your words; each label's meaning too")] = ""
+    labels: Annotated[
+        dict[str, float], Field(description="of a rubric: the words that a mark may be, each from 0 to 1")
+    ] = MEDU_LABELS
+    signal: Annotated[str, Field(description="a column of the documents with marks from 0 to 1 (of `llm_score`)")] = ""
+
+    @model_validator(mode="after")
+    def _is_one_of_them(self) -> Self:
+        ways = ("files", "description", "description_file", "rubric", "signal")
+        given = [name for name in ways if getattr(self, name)]
+        if len(given) != 1:
+            raise ValueError(f"a task is one of {', '.join(ways)}; given are {' and '.join(given) or 'none'}")
+        if self.labels != MEDU_LABELS and not self.rubric:
+            raise ValueError("`labels` are for a `rubric`; MEDU has its own")
+        if given[0] in ("description", "description_file", "rubric"):
+            self.asking("at_once", 16)
+        return self
+
+    def asking(self, reading: Reading, max_tokens: int) -> Asking:
+        if self.rubric:
+            return ByRubric(self.rubric, self.labels, reading, max_tokens)
+        return ByDescription(self.words, reading, max_tokens)
+
+    @property
+    def words(self) -> str:
+        """The description."""
+        if not self.description_file:
+            return self.description
+        try:
+            return Path(self.description_file).read_text(encoding="utf-8").removesuffix("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"description_file: {self.description_file} cannot be read: {error}") from error
+
+
+def _task_from(value: Any) -> Any:
+    """Files alone are a development set."""
+    return {"files": value} if isinstance(value, str | list | tuple) else value
+
+
+Task = Annotated[RateTask, BeforeValidator(_task_from), Also("string"), Also("array")]
+
+
+class RatePlan(AskingPlan):
+    """How useful each source is for each task, as a language model sees it."""
+
+    model: AskedModel | None = None
     out: Annotated[str | None, Field(description="folder for utilities.csv, descriptions, scores and the account")] = (
         None
     )
@@ -68,7 +123,7 @@ class RatePlan(AskingPlan):
         Paths | None, Field(description="files with a column that names each document's source, or a run's folder")
     ] = None
     by: Annotated[str, Field(description="the column that names it")] = "source"
-    tasks: Annotated[dict[str, Paths], Field(min_length=1, description="a benchmark's development set by its name")]
+    tasks: Annotated[dict[str, Task], Field(min_length=1, description="development sets, or what is wanted, by name")]
     reading: Annotated[Literal["at_once", "reasoned", "both"], Field(description="both: and how well they agree")] = (
         "at_once"
     )
@@ -82,7 +137,7 @@ class RatePlan(AskingPlan):
         return of_sources + [("", path) for path in self.documents or ()]
 
     @property
-    def readings(self) -> tuple[medu.Reading, ...]:
+    def readings(self) -> tuple[Reading, ...]:
         return ("reasoned", "at_once") if self.reading == "both" else (self.reading,)
 
 
@@ -96,8 +151,9 @@ class RateJob:
 
     plan: RatePlan
     folder: Path
-    tasks: Mapping[str, list[str]]
+    tasks: Mapping[str, list[str] | RateTask]  # examples of development sets; other tasks as they are
     documents: list[medu.SampledDocument]
+    marked: Mapping[str, Utilities]  # by tasks whose marks the documents have
 
     @classmethod
     def of(cls, loaded: LoadedPlan[RatePlan], out: str | Path | None) -> RateJob:
@@ -105,8 +161,17 @@ class RateJob:
         plan = loaded.plan
         if not plan.named:
             raise loaded.wrong((), "give `sources`, by name, or `documents`, files with a column that names the source")
-        folder, tasks = Path(loaded.out(out)), development_sets(plan.tasks, loaded.where)
-        return cls(plan, folder, tasks, documents_of(plan, loaded.where))
+        folder, tasks = Path(loaded.out(out)), tasks_of(plan.tasks, loaded.where)
+        signals = {name: task.signal for name, task in tasks.items() if isinstance(task, RateTask) and task.signal}
+        asks = len(signals) < len(tasks)
+        if asks and plan.model is None:
+            raise loaded.wrong(
+                (), "`model` is missing: the language model that is asked about tasks without a `signal`"
+            )
+        if not asks and plan.model is not None:
+            raise loaded.wrong(("model",), "is not asked: all tasks have a `signal`")
+        documents = documents_of(plan, loaded.where) if asks else []
+        return cls(plan, folder, tasks, documents, marks_of(plan, signals, loaded.where) if signals else {})
 
     @property
     def expected(self) -> Account:
@@ -116,11 +181,11 @@ class RateJob:
     def carry_out(self, seen: Callable[[int], None] = lambda answers: None) -> MeduFindings:
         """Ask, and write what comes of it into the folder."""
         try:
-            model = self.plan.model.watched(seen)
-            findings = find(model, self.tasks, self.documents, self.plan, self.folder / "answers")
+            model = self.plan.model.watched(seen) if self.plan.model else None
+            findings = find(model, self.tasks, self.documents, self.plan, self.folder / "answers", self.marked)
         except (LanguageModelError, ValueError) as error:
             raise RunFailed(str(error)) from error
-        save(findings, self.folder, model.name, self.plan.costs)
+        save(findings, self.folder, model.name if model else "", self.plan.costs)
         return findings
 
 
@@ -132,6 +197,19 @@ class MeduFindings:
     labels: list[medu.Labels]
     agreements: Mapping[str, Agreement]
     account: Account
+
+
+def tasks_of(named: Mapping[str, RateTask], where: Where = in_words) -> dict[str, list[str] | RateTask]:
+    """By name, in the plan's order; each file of a development set is a task."""
+    tasks: dict[str, list[str] | RateTask] = {}
+    for name, given in named.items():
+        some: dict[str, list[str] | RateTask] = {name: given}
+        if given.files:
+            some = {**development_sets({name: given.files}, where)}
+        if twice := sorted(some.keys() & tasks.keys()):
+            raise RecipeError(f"{where('tasks', name)}: two tasks are called {twice[0]!r}")
+        tasks |= some
+    return tasks
 
 
 def development_sets(named: Mapping[str, Sequence[str]], where: Where = in_words) -> dict[str, list[str]]:
@@ -150,11 +228,8 @@ def development_sets(named: Mapping[str, Sequence[str]], where: Where = in_words
 
 def documents_of(how: RatePlan, where: Where = in_words) -> list[medu.SampledDocument]:
     """A sample of each source. The output folder of a run stands for what it wrote."""
-    streams = [
-        (name, files_of(_of_run(path), where("sources", name) if name else where("documents")))
-        for name, path in how.named
-    ]
-    sources, uids, tokens = _counted(streams, how, where)
+    streams = streams_of(how, where)
+    sources, uids, tokens, _ = _counted(streams, how, where)
     names, which = np.unique(np.array(sources, dtype=object).astype(str), return_inverse=True)
     taken: dict[int, tuple[str, float]] = {}
     for number, source in enumerate(names.tolist()):
@@ -193,58 +268,108 @@ def _check_enough(drawn: Mapping[str, int]) -> None:
         )
 
 
-def estimate_of(tasks: Mapping[str, list[str]], documents: Sequence[medu.SampledDocument], asked: RatePlan) -> Account:
+def marks_of(plan: RatePlan, signals: Mapping[str, str], where: Where = in_words) -> dict[str, Utilities]:
+    """The mean mark of a token of each source, from all documents that have one."""
+    streams = streams_of(plan, where)
+    columns = sorted(set(signals.values()))
+    sources, _, tokens, marks = _counted(streams, plan, where, columns)
+    names, source_D = np.unique(np.array(sources, dtype=object).astype(str), return_inverse=True)
+    found = {}
+    for task, signal in signals.items():
+        values = marks[signal]
+        marked, with_text = np.isfinite(values), tokens > 0
+        for number, name in enumerate(names.tolist()):
+            of_source = with_text & (source_D == number)
+            missing = int((of_source & ~marked).sum())
+            if missing > plan.most_failures * of_source.sum():
+                raise RecipeError(
+                    f"{where('tasks', task)}: source {name!r}: {missing:,} of {int(of_source.sum()):,} documents have no "
+                    f"{signal!r}, more than {plan.most_failures:.1%} (`most_failures`)"
+                )
+        used = marked & with_text
+        try:
+            found[task] = judged(
+                tuple(names.tolist()), (task,), source_D[used].astype(np.int64), tokens[used], values[used][:, None]
+            )
+        except ValueError as error:
+            raise RecipeError(f"{where('tasks', task)}: {signal}: {error}") from error
+    return found
+
+
+def estimate_of(
+    tasks: Mapping[str, list[str] | RateTask], documents: Sequence[medu.SampledDocument], asked: RatePlan
+) -> Account:
     """What asking takes at most: descriptions and reasoned answers of full length."""
     account = Account()
-    description = "x" * (medu.DESCRIPTION_TOKENS * BYTES_A_TOKEN)
-    for examples in tasks.values():
-        chunks = medu.chunks_of(examples, seed=asked.seed)
-        requests = [prompts.describe(chunk, medu.DESCRIPTION_TOKENS) for chunk in chunks]
-        requests += [prompts.merge(description, description, medu.DESCRIPTION_TOKENS)] * (len(chunks) - 1)
-        described = len(requests)
-        requests += [
-            medu.request_of(description, document.text, reading, asked.max_tokens)
-            for reading in asked.readings
-            for document in documents
-        ]
+    longest = "x" * (medu.DESCRIPTION_TOKENS * BYTES_A_TOKEN)
+    for task in tasks.values():
+        requests: list[Request] = []
+        askings: list[Asking]
+        if isinstance(task, RateTask):
+            askings = [] if task.signal else [task.asking(reading, asked.max_tokens) for reading in asked.readings]
+        else:
+            chunks = medu.chunks_of(task, seed=asked.seed)
+            requests += [prompts.describe(chunk, medu.DESCRIPTION_TOKENS) for chunk in chunks]
+            requests += [prompts.merge(longest, longest, medu.DESCRIPTION_TOKENS)] * (len(chunks) - 1)
+            askings = [ByDescription(longest, reading, asked.max_tokens) for reading in asked.readings]
+        account.completion_tokens += len(requests) * medu.DESCRIPTION_TOKENS
+        requests += [asking.request(document.text) for asking in askings for document in documents]
         account.calls += len(requests)
         account.prompt_tokens += sum(len((r.shared + r.own).encode()) for r in requests) // BYTES_A_TOKEN
-        account.completion_tokens += described * medu.DESCRIPTION_TOKENS
         account.completion_tokens += len(documents) * sum(
-            asked.max_tokens if r == "reasoned" else 1 for r in asked.readings
+            asked.max_tokens if asking.reading == "reasoned" else 1 for asking in askings
         )
     return account
 
 
 def find(
-    model: LanguageModel,
-    tasks: Mapping[str, list[str]],
+    model: LanguageModel | None,
+    tasks: Mapping[str, list[str] | RateTask],
     documents: list[medu.SampledDocument],
     asked: RatePlan,
     answers: Path,
+    marked: Mapping[str, Utilities],
 ) -> MeduFindings:
-    """Describe each task, mark all documents for it, and say what sources are worth. Every answer is kept in the folder
-    `answers`."""
+    """Describe each task that is not in words, mark all documents for it, and say what sources are worth. Every answer
+    is kept in the folder `answers`."""
     account = Account()
     descriptions: dict[str, medu.Description] = {}
     labels: list[medu.Labels] = []
     chosen: list[medu.Labels] = []
     agreements: dict[str, Agreement] = {}
-    most, longest, seed = asked.most_failures, asked.max_tokens, asked.seed
-    with kept_answers(answers) as cache:
-        for task, examples in tasks.items():
-            described = descriptions[task] = medu.describe(model, medu.chunks_of(examples, seed=seed), cache, seed)
-            of_task = [
-                medu.label(model, task, described.text, documents, reading, cache, most, longest)
-                for reading in asked.readings
-            ]
-            for spent in (described.account, *(labels_of.account for labels_of in of_task)):
-                account.merge(spent)
+    with kept_answers(answers) if model else nullcontext() as cache:
+        for name, task in tasks.items():
+            if model is None or name in marked:
+                continue
+            if isinstance(task, RateTask):
+                askings = [task.asking(reading, asked.max_tokens) for reading in asked.readings]
+            else:
+                described = medu.describe(model, medu.chunks_of(task, seed=asked.seed), cache, asked.seed)
+                descriptions[name] = described
+                account.merge(described.account)
+                askings = [ByDescription(described.text, reading, asked.max_tokens) for reading in asked.readings]
+            of_task = [medu.label(model, name, asking, documents, cache, asked.most_failures) for asking in askings]
+            for labels_of in of_task:
+                account.merge(labels_of.account)
             labels += of_task
             chosen.append(of_task[0])
             if len(of_task) == 2:
-                agreements[task] = medu.readings_agree(*of_task)
-    return MeduFindings(medu.utilities(documents, chosen), documents, descriptions, labels, agreements, account)
+                agreements[name] = medu.readings_agree(*of_task)
+    tables = [*([medu.utilities(documents, chosen)] if chosen else []), *marked.values()]
+    table = beside(tables).of_tasks(tuple(tasks))
+    return MeduFindings(table, documents, descriptions, labels, agreements, account)
+
+
+def beside(tables: Sequence[Utilities]) -> Utilities:
+    """Tables of the same sources as one."""
+    sources = tables[0].sources
+    same = [table.of_sources(sources) for table in tables]
+    return Utilities(
+        sources,
+        tuple(task for table in same for task in table.tasks),
+        np.concatenate([table.values_NT for table in same], axis=1),
+        np.concatenate([table.errors_NT for table in same], axis=1),
+    )
 
 
 def save(findings: MeduFindings, out: Path, model: str, prices: Prices | None) -> None:
@@ -254,7 +379,8 @@ def save(findings: MeduFindings, out: Path, model: str, prices: Prices | None) -
     (out / "descriptions").mkdir(exist_ok=True)
     for task, name in _file_names(list(findings.descriptions)).items():
         (out / "descriptions" / f"{name}.txt").write_text(findings.descriptions[task].text + "\n", encoding="utf-8")
-    pq.write_table(_marks(findings), out / "marks.parquet")
+    if findings.labels:
+        pq.write_table(_marks(findings), out / "marks.parquet")
     facts = {
         "model": model,
         "documents": len(findings.documents),
@@ -327,20 +453,33 @@ def _of_run(path: str) -> list[str]:
 Streams = Sequence[tuple[str, Sequence[InputFile]]]
 
 
-def _pieces(streams: Streams, how: RatePlan, where: Where) -> Iterator[tuple[str, InputFile, pa.Table]]:
+def streams_of(how: RatePlan, where: Where) -> Streams:
+    """Files by source; "": the files say it."""
+    return [
+        (name, files_of(_of_run(path), where("sources", name) if name else where("documents")))
+        for name, path in how.named
+    ]
+
+
+def _pieces(
+    streams: Streams, how: RatePlan, where: Where, more: Sequence[str] = ()
+) -> Iterator[tuple[str, InputFile, pa.Table]]:
     for name, files in streams:
-        for file, _, table in texts_in(files, how.text, [how.by, "uid", "tokens"], where("text")):
+        for file, _, table in texts_in(files, how.text, [how.by, "uid", "tokens", *more], where("text")):
             yield name, file, table
 
 
 def _counted(
-    streams: Streams, how: RatePlan, where: Where
-) -> tuple[list[str], npt.NDArray[np.uint64], npt.NDArray[np.float64]]:
-    """Of every document: source, uid, tokens (a token for each 4 bytes, where nobody counted)."""
+    streams: Streams, how: RatePlan, where: Where, signals: Sequence[str] = ()
+) -> tuple[list[str], npt.NDArray[np.uint64], npt.NDArray[np.float64], dict[str, npt.NDArray[np.float64]]]:
+    """Of every document: source, uid, tokens (a token for each 4 bytes, where nobody counted), and signals."""
+    marks: dict[str, list[npt.NDArray[np.float64]]] = {name: [] for name in signals}
     sources: list[str] = []
     uids: list[npt.NDArray[np.uint64]] = []
     tokens: list[npt.NDArray[np.float64]] = []
-    for name, file, table in _pieces(streams, how, where):
+    for name, file, table in _pieces(streams, how, where, signals):
+        for signal, values in marks.items():
+            values.append(_numbers(table, signal, file, where))
         if not name and how.by not in table.column_names:
             raise RecipeError(
                 f"{where('by')}: {file.path}: no column {how.by!r} says which source a document is of; name the source of"
@@ -368,7 +507,21 @@ def _counted(
         tokens.append(sizes)
     if not sources:
         raise RecipeError("documents: the files hold none")
-    return sources, np.concatenate(uids).astype(np.uint64), np.concatenate(tokens)
+    together = {name: np.concatenate(values) for name, values in marks.items()}
+    return sources, np.concatenate(uids).astype(np.uint64), np.concatenate(tokens), together
+
+
+def _numbers(table: pa.Table, signal: str, file: InputFile, where: Where) -> npt.NDArray[np.float64]:
+    """A column of marks; NaN where there is none."""
+    if signal not in table.column_names:
+        raise RecipeError(f"{where('tasks')}: {file.address}: no column {signal!r}")
+    try:
+        numbers: npt.NDArray[np.float64] = table[signal].cast(pa.float64()).to_numpy(zero_copy_only=False)
+    except pa.ArrowInvalid as error:
+        raise RecipeError(
+            f"{where('tasks')}: {file.address}: the column {signal!r} holds no numbers: {error}"
+        ) from error
+    return numbers
 
 
 def _is_a_count(column: pa.ChunkedArray) -> bool:
@@ -389,7 +542,8 @@ def _marks(findings: MeduFindings) -> pa.Table:
                     "task": [labels.task] * len(findings.documents),
                     "reading": [labels.reading] * len(findings.documents),
                     "label": pa.array(
-                        [None if label == UNREAD else LABELS[label] for label in labels.label.tolist()], pa.string()
+                        [None if label == UNREAD else [*labels.scale][label] for label in labels.label.tolist()],
+                        pa.string(),
                     ),
                     "mark": pa.array(labels.mark, mask=~read),
                     "label_mass": pa.array(labels.mass, pa.float64())

@@ -20,23 +20,22 @@ from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.judging.judge_plan import Losses
 from gristmill.pipeline.judging.lessons import BAD, GOOD, Lesson, Loaded, lesson_of, read_texts
 
-LOSS = "loss:"
 PREDICTIVE = "predictive"  # the value of a document, and the head's name unless given
 
 
 def lesson_of_losses(loaded: Loaded, wanted: Losses) -> tuple[Lesson, pa.Table]:
-    """Documents with a column `loss:MODEL` (bits per byte) for each model of the scores; and the table of those that
-    were chosen, with their values."""
+    """Documents with a column of losses (bits per byte) for each model of the scores; and the table of those that were
+    chosen, with their values."""
     plan, where = loaded.plan, loaded.where
     models, tasks, scores_MT = read_scores(wanted.scores, where("losses", "scores"))
     needed = {where("losses", "by"): wanted.by} if wanted.by else {}
-    columns = [LOSS + model for model in models]
+    columns = [wanted.column.replace("{model}", model) for model in models]
     table = read_texts(loaded, wanted.files, where("losses", "files"), needed, columns)
     used = [m for m, column in enumerate(columns) if column in table.column_names]
     if len(used) < FEWEST_MODELS:
         raise loaded.wrong(
             ("losses",),
-            f"{len(used)} models have both scores and a column `{LOSS}MODEL` of losses; expected {FEWEST_MODELS} or more",
+            f"{len(used)} models have both scores and a column `{wanted.column}` of losses; expected {FEWEST_MODELS} or more",
         )
     losses_MD = np.stack([_numbers(table[columns[m]], where("losses", "files")) for m in used])
     known = np.isfinite(losses_MD).all(axis=0)

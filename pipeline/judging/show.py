@@ -16,7 +16,16 @@ from rich.table import Table
 from rich.text import Text
 
 from gristmill.classifiers.card import Head, JudgeCard
-from gristmill.pipeline.formatting import as_bytes, as_number, as_percent, as_seconds, as_short, one_line
+from gristmill.pipeline.formatting import (
+    as_bytes,
+    as_change,
+    as_number,
+    as_percent,
+    as_seconds,
+    as_short,
+    one_line,
+    with_minus,
+)
 from gristmill.pipeline.judging.lessons import LABEL, TEXT
 from gristmill.pipeline.judging.train import Ready, held_out_count
 from gristmill.pipeline.tables import TerminalTable
@@ -24,12 +33,14 @@ from gristmill.pipeline.tables import TerminalTable
 if TYPE_CHECKING:
     from gristmill.classifiers.llm.account import Account, Prices
     from gristmill.classifiers.rating.medu import SampledDocument
-    from gristmill.pipeline.judging.medu import MeduFindings
+    from gristmill.pipeline.judging.medu import MeduFindings, RateTask
     from gristmill.pipeline.judging.scoring import HeadScores, ScoredText
 
 MOST_LABELS = 20
+LONGEST_TASK = 80  # characters
 MOST_SHOWN = 50
 TELLING = 0.7  # AUC of length above which a judge may have learnt it
+FAIR = 0.1  # kappa below which a threshold decides hardly better than chance
 FAINT = 0.5  # of the probability that labels have together: below it a model wanted to say something else
 FIGURES = (
     ("auc", "AUC (0.5 is chance)"),
@@ -59,7 +70,7 @@ def say(screen: Console, line: str, style: str = "") -> None:
 
 
 def as_figure(value: object) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else "–" if value is None else str(value)
+    return with_minus(f"{value:.4f}") if isinstance(value, float) else "–" if value is None else str(value)
 
 
 def facts_table(lines: Sequence[tuple[str, str]]) -> Table:
@@ -130,8 +141,10 @@ def plan_table(ready: Ready, folder: Path) -> Table:
     return facts_table([*lines, ("out", str(folder))])
 
 
-def show_figures(screen: Console, card: JudgeCard, grouped: str) -> None:
-    """The held-out figures of a judge that was just trained."""
+def show_figures(screen: Console, card: JudgeCard) -> None:
+    """The held-out figures of a judge."""
+    grouped = card.training.get("grouped_by")
+    whole = f"whole by {grouped}" if grouped else "in whole groups"
     for head in card.heads:
         metrics = card.metrics.get(head.name) or {}
         screen.print(title_of(head))
@@ -144,7 +157,7 @@ def show_figures(screen: Console, card: JudgeCard, grouped: str) -> None:
         copies = f"; {as_number(left_out)} copies of these were not trained on" if left_out else ""
         say(
             screen,
-            f"{trained}, measured on {as_number(metrics['texts'])} others{good}, held out whole by {grouped}{copies}",
+            f"{trained}, measured on {as_number(metrics['texts'])} others{good}, held out {whole}{copies}",
         )
         rows = [
             (words, as_figure(metrics[name]))
@@ -161,6 +174,9 @@ def show_figures(screen: Console, card: JudgeCard, grouped: str) -> None:
                 "length alone tells good texts from bad ones: the judge may have learnt it, and score short texts by it;"
                 " a `training_set` with `steps_of_length` has labels of equal lengths",
             )
+        auc, kappa = metrics.get("auc"), metrics.get("kappa_at_half")
+        if isinstance(auc, float) and isinstance(kappa, float) and auc > TELLING and kappa < FAIR:
+            say(screen, "0.5 hardly tells texts apart: choose a threshold from the scores, such as that of the best F1")
         if head.kind == "labels":
             screen.print(by_label(metrics, head))
         if "reliability" in metrics:
@@ -173,7 +189,7 @@ def show_card(screen: Console, card: JudgeCard) -> None:
     """What a saved judge says of itself."""
     made = ", ".join(f"{name} {number}" for name, number in card.versions.items())
     say(screen, f"a {card.kind} judge" + (f", made with {made}" if made else ""))
-    show_figures(screen, card, "groups")
+    show_figures(screen, card)
     for line in card.attribution:
         say(screen, line)
 
@@ -248,10 +264,8 @@ def _show_selection(screen: Console, chosen: Mapping[str, Any]) -> None:
 
 def _rounds(rounds: Sequence[Mapping[str, Any]], metric: str) -> TerminalTable:
     def row(line: Mapping[str, Any]) -> tuple[str, ...]:
-        gate, gain, test = (
-            f"{line[name]:{sign}.4f}" if isinstance(line.get(name), float) else "–"
-            for name, sign in (("gate", ""), ("gain", "+"), ("test", ""))
-        )
+        gate, test = (f"{line[name]:.4f}" if isinstance(line.get(name), float) else "–" for name in ("gate", "test"))
+        gain = as_change(line["gain"], ".4f") if isinstance(line.get("gain"), float) else "–"
         added = counted(line.get("added", {}))
         kept = "start" if line["round"] == 0 else "yes" if line["kept"] else "no"
         return str(line["round"]), gate, gain, test, as_number(line.get("texts")), added or "–", kept
@@ -335,7 +349,7 @@ def said_of_labels(made: Mapping[str, Any]) -> str:
 
 
 def questions_table(
-    tasks: Mapping[str, Sequence[str]],
+    tasks: Mapping[str, list[str] | RateTask],
     documents: Sequence[SampledDocument],
     account: Account,
     prices: Prices | None,
@@ -345,7 +359,7 @@ def questions_table(
     sources = Counter(document.source for document in documents)
     return facts_table(
         [
-            *((f"task {name}", f"{len(examples):,} examples") for name, examples in tasks.items()),
+            *((f"task {name}", _task_in_words(task)) for name, task in tasks.items()),
             *((f"source {name}", f"{count:,} documents") for name, count in sources.items()),
             (
                 "asked",
@@ -358,12 +372,19 @@ def questions_table(
     )
 
 
+def _task_in_words(task: list[str] | RateTask) -> str:
+    if isinstance(task, list):
+        return f"{len(task):,} examples"
+    return f"marks of {task.signal}" if task.signal else one_line(task.rubric or task.words)[:LONGEST_TASK]
+
+
 def show_findings(screen: Console, found: MeduFindings, prices: Prices | None) -> None:
     table = found.utilities
     rows = []
     for i, source in enumerate(table.sources):
         marks = (f"{table.values_NT[i, t]:.3f} ± {table.errors_NT[i, t]:.3f}" for t in range(len(table.tasks)))
-        rows.append((source, as_number(sum(document.source == source for document in found.documents)), *marks))
+        asked_about = sum(document.source == source for document in found.documents)
+        rows.append((source, as_number(asked_about) if found.documents else "all that have marks", *marks))
     head = ("source", "documents", *map(one_line, table.tasks))
     screen.print(TerminalTable.of("Utility ± its standard error", head, rows))
     for task, description in found.descriptions.items():
@@ -386,7 +407,7 @@ def show_findings(screen: Console, found: MeduFindings, prices: Prices | None) -
                 as_number(labels.documents),
                 as_percent(labels.exact),
                 *(f"{figure:.3f}" for figure in (labels.kappa, labels.weighted_kappa, labels.rank_correlation)),
-                f"{labels.mean_difference:+.3f}",
+                as_change(labels.mean_difference, ".3f"),
             )
             for task, labels in found.agreements.items()
         ]
@@ -438,6 +459,6 @@ def _show_examples(screen: Console, title: str, rows: Sequence[ScoredText]) -> N
 
 def _show_words(screen: Console, shown: ScoredText) -> None:
     for title, sign in (("raised by", 1), ("lowered by", -1)):
-        pushes = [f"{one_line(word)} {push:+.2f}" for word, push in shown.words or [] if push * sign > 0]
+        pushes = [f"{one_line(word)} {as_change(push, '.2f')}" for word, push in shown.words or [] if push * sign > 0]
         if pushes:
             screen.print(Padding(Text(f"{title} " + " · ".join(pushes), style="dim"), (0, 0, 0, 8)))

@@ -111,6 +111,7 @@ def train(ready: Ready, log: Log) -> Judge:
     first, unseen = _of_seed(ready, plan.seed, log)
     card, name = first.card, ready.head.name
     facts = ready.lesson.facts | ({"balance": True} if plan.balance else {})
+    facts |= {"grouped_by": ready.lesson.grouped} if plan.hold_out else {}
     metrics = card.metrics
     if plan.seeds > 1:
         figures, outputs = [metrics[name]], [first.outputs(unseen)[name]]

@@ -17,6 +17,7 @@ from gristmill.pipeline.formatting import (
     as_amount,
     as_bytes,
     as_energy,
+    as_moment,
     as_money,
     as_number,
     as_rate,
@@ -149,21 +150,26 @@ def written_each(bytes_written: Mapping[str, int], documents: int) -> str:
 def render(seen: Overview) -> RenderableType:
     run, totals = seen.run, seen.totals
     head = Text.assemble(
-        (one_line(run.name), "bold"), f"  {one_line(run.status)}  {one_line(run.started)}  {as_seconds(run.seconds)}"
+        (one_line(run.name), "bold"),
+        "  ".join(("", one_line(run.status), one_line(as_moment(run.started)), as_seconds(run.seconds))),
     )
     failure = [Text(one_line(run.error), style="bold red")] if run.error else []
     alarms = [Text(f"alarm: {one_line(alarm)}", style="bold red") for alarm in run.alarms]
-    words = (
+    written = written_each(totals.bytes_written, totals.documents) if totals.bytes_written else ""
+    spent = [
+        *([] if totals.joules is None else [as_energy(totals.joules)]),
+        *([] if totals.cost is None else [as_money(totals.cost, totals.currency)]),
+    ]
+    amounts = [
         f"{as_number(totals.records)} records, {as_number(totals.documents)} documents, {as_number(totals.kept)} kept"
-        f" ({as_share(totals.kept, totals.documents)}); {as_bytes(totals.bytes_read)} read in"
-        f" {as_seconds(totals.worker_seconds)} of workers"
-        f", at most {as_bytes(totals.peak_memory)} of memory in one, {as_bytes(totals.disk_bytes)} on disk"
-    )
-    amount = f"{as_bytes(totals.text_bytes)} of text left, {as_tokens(totals.tokens, totals.tokens_counted)} tokens"
-    amount += "" if not totals.bytes_written else f"; written {written_each(totals.bytes_written, totals.documents)}"
-    amount += "" if totals.joules is None else f"; {as_energy(totals.joules)}"
-    amount += "" if not totals.requests else f"; requests: {as_requests(totals.requests)}"
-    amount += "" if totals.cost is None else f"; {as_money(totals.cost, totals.currency)}"
+        f" ({as_share(totals.kept, totals.documents)})",
+        f"{as_bytes(totals.text_bytes)} of text left, {as_tokens(totals.tokens, totals.tokens_counted)} tokens",
+        f"{as_bytes(totals.bytes_read)} read in {as_seconds(totals.worker_seconds)} of workers,"
+        f" at most {as_bytes(totals.peak_memory)} of memory in one",
+        f"{as_bytes(totals.disk_bytes)} on disk" + (f", written {written}" if written else ""),
+        *([f"requests: {as_requests(totals.requests)}"] if totals.requests else []),
+        *([", ".join(spent)] if spent else []),
+    ]
     heads = ("stage", "kind", "in", "kept", "dropped", "quarantined", "gone", "text", "tokens")
     tables = [
         TerminalTable.of(
@@ -186,8 +192,7 @@ def render(seen: Overview) -> RenderableType:
         head,
         *failure,
         *alarms,
-        Text(words, style="dim"),
-        Text(amount, style="dim"),
+        *(Text(amount, style="dim") for amount in amounts),
         *(part for table in tables for part in (Text(), table)),
     )
 

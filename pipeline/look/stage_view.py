@@ -192,7 +192,7 @@ def render_stage(view: StageView) -> RenderableType:
         title = " · ".join(one_line(part) for part in (sample.reason, sample.source, sample.uid, sample.detail) if part)
         lines = [Text(title, style="bold"), Text(one_line(sample.url or "no URL"), style="cyan")]
         excerpt = Text.assemble(*((plain(piece), "reverse" if match else "") for piece, match in sample.pieces))
-        parts += [Text(), *lines, Padding(excerpt, (0, 0, 0, 2))]
+        parts += [Text(), *lines, *([Padding(excerpt, (0, 0, 0, 2))] if excerpt.plain else [])]
     for page in view.pages:
         table = Table(title=cell(page.url), title_justify="left", show_lines=False, expand=True)
         for name, characters in (

@@ -25,7 +25,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.formatting import as_share, by_size, one_line, plain
+from gristmill.pipeline.formatting import as_change, as_share, by_size, one_line, plain
 from gristmill.pipeline.json_types import JSON
 from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.look.where import conditions_of, holds
@@ -351,7 +351,12 @@ def render(answer: Tuning) -> RenderableType:
         "Drops that change, by the first rule",
         ("rule", "now", "then", "difference"),
         (
-            (name, now := answer.drops_before.get(name, 0), then := answer.drops_after.get(name, 0), f"{then - now:+,}")
+            (
+                name,
+                now := answer.drops_before.get(name, 0),
+                then := answer.drops_after.get(name, 0),
+                as_change(then - now),
+            )
             for name in changed
         ),
     )

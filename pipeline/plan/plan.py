@@ -321,6 +321,14 @@ def names_of(node: Node) -> list[str]:
     return [segment.name for segment in node.segments] if isinstance(node, MapNode) else [node.name]
 
 
+def names_in_recipe(stored: Stored) -> list[str]:
+    """The source and stages that it runs and the recipe names."""
+    if isinstance(stored, GlobalNode):
+        return [stored.name]
+    source = [stored.source.name] if stored.source else []
+    return [*source, *(step.called for step in stored.in_order_of_work if not step.inserted_for)]
+
+
 def _segments_of(source: Source, shared: tuple[Step, ...]) -> list[Segment]:
     """The segments of a source up to where it has met the others; the shared stages belong to its last one, if no cut
     lies between."""

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from gristmill.pipeline.formatting import as_bytes, as_number, as_seconds, one_line, plain
+from gristmill.pipeline.formatting import as_bytes, as_change, as_number, as_seconds, one_line, plain
 from gristmill.pipeline.progress.progress import FOR_THE_REPORT, NodeProgress, Progress, Quiet, known_seconds_left
 from gristmill.pipeline.store.records import Result, Task
 from gristmill.pipeline.store.run_records import RunRecord, StageRecord
@@ -107,7 +107,7 @@ class LiveView(Quiet):
 
 
 def log_line(facts: Progress, task: Task) -> str:
-    """`web: 34 of 80 parts; 21,000 documents read; at work 500 documents/s, 2.0 MB/s; about 5 min left`"""
+    """`web: 34 of 80 parts; 21,000 documents read, 500 documents/s, 2.0 MB/s; about 5 min left`"""
     [node] = [node for node in facts.nodes if node.name == task.node]
     if node.kind == "global":
         doing = f"{task.kind}, round {node.round}"
@@ -116,7 +116,7 @@ def log_line(facts: Progress, task: Task) -> str:
     seconds = max(1e-6, facts.updated - facts.started)
     speed = f"{facts.documents / seconds:,.0f} documents/s, {facts.bytes / seconds / 1e6:,.1f} MB/s"
     left = time_left(facts)
-    return f"{node.name}: {doing}; {facts.read:,} documents read; at work {speed}" + (f"; {left}" if left else "")
+    return f"{node.name}: {doing}; {facts.read:,} documents read, {speed}" + (f"; {left}" if left else "")
 
 
 def time_left(facts: Progress) -> str:
@@ -150,7 +150,9 @@ def view(facts: Progress, now: float, width: int, height: int, ascii_only: bool 
     lines += bars(facts, now, width, max(3, height - AROUND), ascii_only)
     if height > len(lines) + AROUND:
         lines.append(Text())
-    lines += [Text(line) for line in (speed(facts, width), workers(facts, width)) if line]
+    lines += [
+        Text(line) for line in ([speed(facts, width)] if facts.workers or facts.read else []) + [workers(facts, width)]
+    ]
     lines += drops(facts, width, max(0, min(REASONS, height - len(lines) - 3)))
     for line in lines:
         line.truncate(width, overflow="ellipsis")
@@ -158,7 +160,7 @@ def view(facts: Progress, now: float, width: int, height: int, ascii_only: bool 
 
 
 def headline(facts: Progress, now: float, width: int) -> Text:
-    left = time_left(facts)
+    left = time_left(facts) if facts.workers or facts.documents else ""  # kernels may have to be compiled first
     after = f"  {elapsed_in_words(now - facts.started)}" + (f", {left}" if left else "")
     return Text.assemble((cut(plain(facts.name), width - cell_len(after)), "bold"), after)
 
@@ -207,10 +209,10 @@ def doing_of(node: NodeProgress) -> str:
     if node.state == "waiting":
         return ""
     if node.state == "done":
-        return f"{as_number(node.parts or 0)} parts"
+        return f"{as_number(node.parts or 0)} part{'s' * (node.parts != 1)}"
     if node.kind == "global":
         tasks = f"{as_number(node.round_done)} of {as_number(node.round_tasks)}"
-        return f"round {node.round}, {tasks}" if node.round_tasks else "begins"
+        return f"round {node.round}, {tasks}" if node.round_tasks else "starting"
     return f"{as_number(node.done)} of {as_number(node.parts or 0)} parts"
 
 
@@ -232,13 +234,13 @@ def speed(facts: Progress, width: int) -> str:
     line = f"{as_number(facts.read)} documents read"
     if recently.seconds >= 1 and recently.documents:
         documents, size = recently.documents / recently.seconds, recently.bytes / recently.seconds
-        line += f"; at work {as_number(documents)}/s, {as_bytes(size)}/s"
+        line += f", now {as_number(documents)}/s, {as_bytes(size)}/s"
     return cut(line, width)
 
 
 def workers(facts: Progress, width: int) -> str:
     if not facts.workers:
-        return "workers start; kernels that this machine does not have are compiled, once"[:width]
+        return cut("starting workers; on a new machine kernels are compiled first, once", width)
     memory, dashboard = facts.memory, facts.dashboard
     number = memory.workers if memory else facts.workers
     line = f"{as_number(number)} worker{'s' if number != 1 else ''}"
@@ -311,6 +313,9 @@ def texts_cut(stages: Sequence[StageRecord]) -> dict[str, list[str]]:
         texts = {source: each.text_bytes or 0 for source, each in here.items()}
         before, after = sum(left.get(source, 0) for source in here), sum(texts.values())
         if before and after / before < entry.count.kept / max(1, entry.count.docs_in) - CLEARLY:
-            cuts[entry.name] = [f"text {after / before - 1:.0%}", f"{as_bytes(before)} to {as_bytes(after)}"]
+            cuts[entry.name] = [
+                f"text {as_change(after / before - 1, '.0%')}",
+                f"{as_bytes(before)} to {as_bytes(after)}",
+            ]
         left |= texts
     return cuts

@@ -58,7 +58,7 @@ _DOCUMENTS = (
     "gristmill.pipeline.store.counts",
     "gristmill.pipeline.store.partitions",
 )
-_ABLATION = ("gristmill.pipeline.ablate.work",)
+_ABLATION = ("gristmill.pipeline.ablate.work", "gristmill.pipeline.train.work")
 ENGINE: dict[str, tuple[str, ...]] = {
     "map": (
         "gristmill.pipeline.tasks.map_task",
@@ -80,9 +80,9 @@ ENGINE: dict[str, tuple[str, ...]] = {
         "gristmill.pipeline.report_data.documents",
         "gristmill.pipeline.store.partitions",
     ),
-    "training": ("gristmill.pipeline.ablate.feeding", *_ABLATION),
+    "training": ("gristmill.pipeline.train.feeding", *_ABLATION),
     "measuring": (
-        "gristmill.pipeline.ablate.evaluation",
+        "gristmill.pipeline.train.evaluation",
         "gristmill.pipeline.inputs.columns",
         "gristmill.stages.read.columns",
         *_ABLATION,

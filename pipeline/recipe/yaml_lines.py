@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import yaml
 
+from gristmill.kernels.common.settings import nearest
 from gristmill.pipeline.errors import RecipeError
 
 Place = tuple[str | int, ...]
@@ -32,7 +33,7 @@ def load_with_lines(path: Path, text: str | None = None) -> tuple[YAML, dict[Pla
             raise RecipeError(f"{path}: {path.stat().st_size:,} bytes are no recipe; is this a data file?")
         text = path.read_text(encoding="utf-8") if text is None else text
     except FileNotFoundError:
-        raise RecipeError(f"{path}: no such file") from None
+        raise RecipeError(f"{path}: no such file{near_file(path)}") from None
     except IsADirectoryError:
         raise RecipeError(f"{path}: a folder; a YAML file was expected") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -51,6 +52,15 @@ def load_with_lines(path: Path, text: str | None = None) -> tuple[YAML, dict[Pla
         ) from error
     except yaml.YAMLError as error:
         raise RecipeError(f"{path}:1: not valid YAML: {' '.join(str(error).split())}") from error
+
+
+def near_file(path: Path) -> str:
+    """A YAML file beside it that may have been meant."""
+    try:
+        there = {each.stem: each for each in path.parent.iterdir() if each.suffix in (".yaml", ".yml")}
+    except OSError:
+        return ""
+    return "".join(f"; did you mean {there[name]}?" for name in nearest(path.stem, there))
 
 
 class _Loader(yaml.SafeLoader):

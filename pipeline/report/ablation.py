@@ -16,7 +16,7 @@ from urllib.parse import quote
 import numpy as np
 from markupsafe import Markup
 
-from gristmill.pipeline.formatting import as_bytes, as_energy, as_number, as_seconds, flat
+from gristmill.pipeline.formatting import as_bytes, as_change, as_energy, as_number, as_seconds, flat, with_minus
 from gristmill.pipeline.json_types import JSON, JSONObject
 from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.report.ablation_record import (
@@ -685,11 +685,11 @@ def relatively(difference: DifferenceRecord) -> str:
 
 
 def signed(value: float | None) -> str:
-    return "–" if value is None else f"{value:+.4f}".replace("-", "−")
+    return "–" if value is None else as_change(value, ".4f")
 
 
 def plain(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}".replace("-", "−")
+    return "–" if value is None else with_minus(f"{value:.4f}")
 
 
 def deviation(row: DifferenceRecord, part: Literal["seed", "order"]) -> str:
@@ -702,7 +702,7 @@ def deviation(row: DifferenceRecord, part: Literal["seed", "order"]) -> str:
 
 
 def percent(value: float) -> str:
-    return f"{100 * value:+.2f}%".replace("-", "−")
+    return as_change(value, ".2%")
 
 
 def share(part: float) -> str:

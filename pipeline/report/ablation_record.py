@@ -200,6 +200,7 @@ class JobRecord(TypedDict):
     refused: int | None
     seconds_measuring: float | None
     measured_in: str | None
+    harness: dict[str, float]  # tasks of lm-evaluation-harness, by task and metric
     device: str | None
 
 

@@ -15,7 +15,7 @@ from typing import Literal
 
 from markupsafe import Markup
 
-from gristmill.pipeline.formatting import as_share, as_short
+from gristmill.pipeline.formatting import as_share, as_short, with_minus
 from gristmill.pipeline.report.page import fragment
 from gristmill.pipeline.tables import Table, as_html
 from gristmill.stages.figures import HeatMap
@@ -366,7 +366,7 @@ class ForestPlot:
 
     def text(self, value: float) -> str:
         text = f"{100 * value:+.2f}%" if self.percent else f"{value:+.4f}"
-        return text.lstrip("+-") if not float(text.rstrip("%")) else text.replace("-", "−")
+        return text.lstrip("+-") if not float(text.rstrip("%")) else with_minus(text)
 
     def interval(self, one: IntervalEstimate) -> str:
         return " to ".join("unbounded" if end is None else self.text(end) for end in (one.low, one.high))

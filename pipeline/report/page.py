@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from gristmill.pipeline.formatting import as_bytes, as_number, as_seconds, as_share, as_tokens, plain
+from gristmill.pipeline.formatting import as_bytes, as_moment, as_number, as_seconds, as_share, as_tokens, plain
 from gristmill.pipeline.tables import Table, as_html
 
 HERE = Path(__file__).parent
@@ -86,7 +86,7 @@ def environment(templates: Path = HERE) -> Environment:
         "seconds": as_seconds,
         "bytes": as_bytes,
         "tokens": as_tokens,
-        "moment": moment,
+        "moment": as_moment,
         "ticked": ticked,
         "breakable": breakable,
     }
@@ -168,10 +168,3 @@ def is_web(url: object) -> bool:
         return parts.scheme in ("http", "https") and bool(parts.hostname)
     except ValueError:
         return False
-
-
-def moment(time: str) -> str:
-    """An ISO time without its fraction of a second: 2026-01-31 12:00:00 +00:00."""
-    date, _, rest = time.partition("T")
-    clock, zone = rest[:8], rest[8:].lstrip(".0123456789")
-    return " ".join(part for part in (date, clock, "UTC" if zone in ("Z", "+00:00") else zone) if part)

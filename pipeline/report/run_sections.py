@@ -14,6 +14,7 @@ from markupsafe import Markup
 from gristmill.pipeline.formatting import (
     as_amount,
     as_bytes,
+    as_change,
     as_energy,
     as_money,
     as_number,
@@ -162,7 +163,7 @@ def funnel(data: ReportData) -> Section | None:
     columns: dict[str, list[str]] = {
         "after": [data.link(step.name) for step in steps],
         "left": [as_number(step.kept) for step in steps],
-        "gone here": [f"−{step.gone:,}" if step.gone else "0" for step in steps],
+        "gone here": [as_change(-step.gone) for step in steps],
     }
     measures = {
         "text": (as_size, any(volume.text_bytes is not None for volume in volumes)),

@@ -29,7 +29,7 @@ from gristmill.pipeline.store.records import LookResult, LookTask, Partition, Re
 from gristmill.pipeline.store.run_records import SegmentRules
 from gristmill.pipeline.store.storage import Store
 from gristmill.pipeline.tasks.bound_rule import BoundRule, outcome_of
-from gristmill.stages.contract import Limit, setting_at
+from gristmill.stages.contract import Limit, as_numpy, setting_at
 from gristmill.stages.stage import Rule, Signals
 
 Opened = Callable[[str], AbstractContextManager[IO[bytes]]]
@@ -160,7 +160,7 @@ def reasons_by_uid(
         return
     try:
         with opened(part.documents.path) as file:
-            there = pq.ParquetFile(file).read(columns=["uid"]).column("uid").to_numpy()
+            there = as_numpy(pq.ParquetFile(file).read(columns=["uid"]).column("uid").combine_chunks())
         rows = np.flatnonzero(np.isin(there, np.array(uids, np.uint64))).tolist()
         yield from zip(there[rows].tolist(), reasons_in_part(opened, rules, part, rows), strict=True)
     except CANNOT_ASK:

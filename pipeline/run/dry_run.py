@@ -107,7 +107,7 @@ class DryRun:
         feeds = list(dict.fromkeys(self.shown[name] for name in node.feeds))
         if unknown:
             self.after |= dict.fromkeys(names_of(node))
-            parts, current, why = None, None, changed or f"known once {', '.join(unknown)} is done"
+            parts, current, why = None, None, changed or f"known after {', '.join(unknown)}"
         elif isinstance(node, GlobalNode):
             parts = len(fed)
             is_current, why = self.global_stage(node, fed, changed, before[0] is not None)

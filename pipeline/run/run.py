@@ -37,11 +37,21 @@ from gristmill.pipeline.inputs.notes import (
     notes_of,
 )
 from gristmill.pipeline.inputs.portion import Inputs, Portion, find_inputs
-from gristmill.pipeline.plan.plan import GlobalNode, MapNode, Node, Plan, Segment, Stored, make_plan, names_of
+from gristmill.pipeline.plan.plan import (
+    GlobalNode,
+    MapNode,
+    Node,
+    Plan,
+    Segment,
+    Stored,
+    make_plan,
+    names_in_recipe,
+    names_of,
+)
 from gristmill.pipeline.processes import single_interrupt
 from gristmill.pipeline.progress.progress import UI, ProgressRecorder, Watcher, message_of, recording_progress
 from gristmill.pipeline.recipe import registry
-from gristmill.pipeline.recipe.fingerprint import changes, made_before
+from gristmill.pipeline.recipe.fingerprint import changes, made_before, shown
 from gristmill.pipeline.recipe.recipe import Recipe, Step
 from gristmill.pipeline.report_data.pages import task_of_pages
 from gristmill.pipeline.report_data.survey import Look
@@ -133,7 +143,8 @@ class Execution:
         self.check_inputs = check_inputs
         self.plan: Plan = make_plan(recipe)
         self.where = replace(
-            where, gpus=any(thing.stage.gpu for _, thing in self.plan.stage_order() if isinstance(thing, Step))
+            where,
+            gpus=max((thing.stage.gpus for _, thing in self.plan.stage_order() if isinstance(thing, Step)), default=0),
         )
         self.stopwatch = Stopwatch.start()
         self.sent = dict(REQUESTS)
@@ -474,8 +485,10 @@ class Execution:
                 else made_before(before.made_of, self.store.at(f"partitions/{node.name}/manifest.json"))
             )
             if then != now:
-                again.setdefault(changes(then, now), []).append(node.name)
-        return [f"runs again: {', '.join(names)}; {reason}" for reason, names in again.items()]
+                again.setdefault(changes(then, now), []).extend(names_in_recipe(node))
+        return [
+            f"runs again: {shown(list(dict.fromkeys(names)), 'stages')}; {reason}" for reason, names in again.items()
+        ]
 
     def finish(self, node: Stored, parts: list[Partition], node_fingerprint: str) -> None:
         """Write the manifest of a segment or global stage that is done."""

@@ -14,6 +14,7 @@ from markupsafe import Markup
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from gristmill.kernels.common.extras import install
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.look.run_folder import RunFolder
@@ -26,7 +27,7 @@ from gristmill.shards.card import Facts, dataset_card
 from gristmill.shards.card_text import plain, table
 
 FOLDER, CROISSANT = "summary", "croissant.json"
-NO_CROISSANT = f"{CROISSANT} is not written: it needs mlcroissant (pip install 'gristmill[croissant]')"
+NO_CROISSANT = f"{CROISSANT} is not written: it needs mlcroissant ({install('croissant')})"
 LAWS = ("eu",)
 FILES_HASH = "hash of the files' names"
 MOST, MOST_IN_CARD = 1000, 50  # rows of a table for people; the JSON file has all

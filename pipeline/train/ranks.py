@@ -24,8 +24,9 @@ def is_first() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def run_ranks(arguments: Sequence[str], count: int) -> int:
-    """Run `gristmill ARGUMENTS` as so many ranks; returns the exit code. An interrupt goes on to all of them, and each
+def run_ranks(module: str, arguments: Sequence[str], count: int, threads: int = 0) -> int:
+    """Run `python -m MODULE ARGUMENTS` as so many ranks, which share so many threads (0: as the environment says, or
+    one each); returns the exit code. An interrupt goes on to all of them, and each
     leaves the checkpoint with the others. Where one fails, the others are ended."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -33,7 +34,9 @@ def run_ranks(arguments: Sequence[str], count: int) -> int:
         "WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count),
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
     }  # fmt: skip
-    command = [sys.executable, "-m", "gristmill.pipeline.cli.app", *arguments]
+    if threads:
+        shared["OMP_NUM_THREADS"] = str(max(1, threads // count))
+    command = [sys.executable, "-m", module, *arguments]
     ranks: list[subprocess.Popen[bytes]] = []
     try:
         for rank in range(count):

@@ -1,51 +1,39 @@
-"""A training run as one of its ranks carries it out: sets opened, the model made or loaded, trained, measured."""
+"""A training run as one of its ranks carries it out: sets opened, the model made or loaded, trained, measured. `train`
+and `ablate` both come here.
+
+    python -m gristmill.pipeline.train.work FOLDER/job.json      a rank of a job, for an ablation's worker
+"""
 
 from __future__ import annotations
 
-import json
-import math
-import shutil
-import time
+import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-import numpy as np
-
-from gristmill.kernels.common.files import write_whole
-from gristmill.kernels.common.settings import in_a_sentence
-from gristmill.pipeline.ablate.evaluation import documents_of, file_of_choices, texts_spec
-from gristmill.pipeline.ablate.facts import read_facts
-from gristmill.pipeline.ablate.feeding import rows_and_order
-from gristmill.pipeline.ablate.progress import RunClock
-from gristmill.pipeline.errors import GristmillError, RecipeError
-from gristmill.pipeline.look.token_sets import the_set
-from gristmill.pipeline.recipe.fingerprint import file_hash, stamp
-from gristmill.pipeline.recipe.yaml_settings import check_names
-from gristmill.pipeline.store.storage import digest
-from gristmill.pipeline.train.plan import Loaded, lay_out, training_of
-from gristmill.shards.format import BadShards, ShardMeta
-from gristmill.shards.orders import AsWritten, RowOrder, Shuffled, bucket_stretches, segment_stretches
-from gristmill.shards.reader import ShardSet, open_shards
+from gristmill.pipeline.errors import GristmillError
+from gristmill.pipeline.processes import end_with_parent
+from gristmill.pipeline.train.evaluation import HeldOutDocuments, documents_of
+from gristmill.pipeline.train.facts import read_facts, write_facts
+from gristmill.pipeline.train.feeding import rows_and_order
+from gristmill.pipeline.train.progress import RunClock, keep_progress
+from gristmill.pipeline.train.ranks import run_ranks
+from gristmill.pipeline.train.records import EvaluationSpec, Job, Start, TrainingOutcome
+from gristmill.shards.loader import RowSet
+from gristmill.shards.orders import RowOrder
 
 if TYPE_CHECKING:
     import torch
 
-    from gristmill.pipeline.ablate.trial import Trial
-    from gristmill.trainer.evaluation.scoring import Continuation
+    from gristmill.trainer.evaluation.evaluate import HeldOut
     from gristmill.trainer.model.model import Decoder
-    from gristmill.trainer.model.shapes import DecoderShape
-    from gristmill.trainer.parallel.cards import Cards
-    from gristmill.trainer.parallel.planner import Layout
     from gristmill.trainer.parallel.ranks import RankGroup
+    from gristmill.trainer.run.loop import Target
     from gristmill.trainer.run.settings import Training
 
-RESULT = "result.json"
-VOCABULARY_STEP = 64  # matrices of a GPU like round sizes
-LOOKED_AT = 64  # rows
-SAMPLED = 256  # rows, whose documents a layout is chosen by
+RESULT, JOB, OUTCOME, FAILED = "result.json", "job.json", "outcome.json", "failed.json"
 BITS = "bits_per_byte"
 MEASURES: dict[str, Literal["raw", "byte", "token"]] = {
     "accuracy": "raw",
@@ -56,270 +44,128 @@ MEASURES: dict[str, Literal["raw", "byte", "token"]] = {
 Told = Callable[[Mapping[str, Any]], None]
 
 
-@dataclass(frozen=True)
-class Ready:
-    """A plan whose sets, tokenizer and model fit each other."""
-
-    loaded: Loaded
-    shards: dict[str, ShardSet]  # by name, those that the mix names
-    shape: DecoderShape
-    source: Path | None  # the folder of a model that the run goes on from
-    training: Training
-    ranks: int = 1
-    layout: Layout | None = None  # what `parallel: auto` chose
-
-    @property
-    def meta(self) -> ShardMeta:
-        return next(iter(self.shards.values())).meta
-
-    @property
-    def tokenizer(self) -> Path | None:
-        path = next(iter(self.shards.values())).folder / "tokenizer" / "tokenizer.json"
-        return path if path.is_file() else None
-
-    @property
-    def weights(self) -> dict[str, float]:
-        """Shares of tokens by set, in sum 1."""
-        given = self.loaded.plan.mix or {name: self.tokens_of(name) for name in self.shards}
-        return {name: given[name] / sum(given.values()) for name in self.shards}
-
-    def tokens_of(self, name: str) -> float:
-        return float(self.shards[name].index.total("tokens"))
-
-    @property
-    def tokens(self) -> int:
-        """Of the run, padding counted."""
-        return self.training.updates * self.training.rows_per_update * self.meta.row_length
-
-    @cached_property
-    def initial_weights(self) -> str | None:
-        """A hash of the weights that the run starts from; None: random ones."""
-        if self.source is None:
-            return None
-        files = sorted([self.source / "config.json", *self.source.glob("*.safetensors")])
-        return digest([[path.name, file_hash(str(path), *stamp(path))] for path in files])
-
-    @cached_property
-    def identity(self) -> dict[str, str]:
-        """What makes two runs the same run, their measurements too: hashes by section of the plan."""
-        plan, folder = self.loaded.plan, self.loaded.folder
-        evaluate = plan.evaluate
-        texts = {name: {**texts_spec(folder, name, each), "files": None} for name, each in evaluate.texts.items()}
-        choices = {}
-        for name, asked in evaluate.choices.items():
-            path = file_of_choices(folder, name, asked)
-            choices[name] = [file_hash(str(path), *stamp(path)), asked.score]
-        sections = {
-            "sets": [{each.fingerprint: self.weights[name] for name, each in self.shards.items()}, plan.order],
-            "model": [self.shape.facts(), self.initial_weights],
-            "training": self.training.identity(),
-            "evaluate": [texts, choices, evaluate.harness, evaluate.every],
-        }
-        return {name: digest(section) for name, section in sections.items()}
-
-    @property
-    def epochs(self) -> dict[str, float]:
-        """How often each set is gone through; rows of all sets taken to be equally full."""
-        whole = {name: len(each) * self.meta.row_length for name, each in self.shards.items()}
-        return {name: self.tokens * share / max(1, whole[name]) for name, share in self.weights.items()}
-
-    @property
-    def measurements(self) -> int:
-        """How often texts and choices are measured."""
-        evaluate, updates = self.loaded.plan.evaluate, self.training.updates
-        return -(-updates // (evaluate.every or updates)) if evaluate.texts or evaluate.choices else 0
+def train_by_ranks(job: Job) -> TrainingOutcome:
+    """A job that is trained by ranks of their own; an interrupt stops them, and each leaves the checkpoint."""
+    folder = Path(job["folder"])
+    for name in (OUTCOME, FAILED):
+        (folder / name).unlink(missing_ok=True)
+    code = run_ranks("gristmill.pipeline.train.work", [str(folder / JOB)], job["ranks"], job["threads"])
+    if code == 130:
+        raise KeyboardInterrupt
+    if code:
+        failed: dict[str, str] = read_facts(folder / FAILED, dict)
+        raise GristmillError(failed.get("failed") or f"{folder}: a rank ended with exit code {code}")
+    return read_facts(folder / OUTCOME, TrainingOutcome)
 
 
-def prepare(loaded: Loaded, on_gpu: bool, ranks: int = 1, only_planned: bool = False) -> Ready:
-    """Everything that can be wrong is said before anything is trained. `only_planned`: for cards that may be
-    elsewhere."""
-    from gristmill.trainer.evaluation.multiple_choice import BadQuestions, read_questions
-    from gristmill.trainer.run.progress import BadRun, check_model
-
-    plan = loaded.plan
-    shards = {}
-    for name in plan.mix or plan.sets:
-        try:
-            shards[name] = open_shards(the_set(str(loaded.place(plan.sets[name])), None))
-        except (BadShards, RecipeError) as error:
-            raise loaded.wrong(("sets", name), str(error)) from error
-        if not len(shards[name]):
-            raise loaded.wrong(("sets", name), f"{shards[name].folder}: holds no rows")
-    (first, reference), *others = shards.items()
-    for name, each in others:
-        for what in ("tokenizer_hash", "vocab_size", "row_length", "pad_id"):
-            if getattr(each.meta, what) != getattr(reference.meta, what):
-                raise loaded.wrong(("sets", name), f"another {what} than {first}'s; sets of a run share it")
-    source = _source(loaded)
-    shape = _shape(loaded, reference.meta, source)
-    ready = Ready(loaded, shards, shape, source, training_of(loaded, reference.meta.row_length, on_gpu), ranks)
-    if plan.parallel == "auto":
-        ready = _laid_out(ready, on_gpu, only_planned)
-    try:
-        check_model(shape, ready.meta, reference.folder)
-    except BadRun as error:
-        raise loaded.wrong(("model",), str(error)) from error
-    try:
-        ready.training.check_step(max(1, ready.ranks // ready.training.ranks_of_a_row))
-    except ValueError as error:
-        raise loaded.wrong(("training",), str(error)) from error
-    if plan.order == "buckets" and not any((block.bucket >= 0).any() for block in reference.blocks()):
-        raise loaded.wrong(
-            ("order",), f"{reference.folder}: no row has a bucket; put an `order` stage with steps before `pack`"
-        )
-    evaluate = plan.evaluate
-    if (evaluate.texts or evaluate.choices or evaluate.harness) and ready.tokenizer is None:
-        raise loaded.wrong(("evaluate",), f"there is no tokenizer/tokenizer.json beside {reference.folder}")
-    for name, texts in evaluate.texts.items():
-        documents_of(name, texts_spec(loaded.folder, name, texts))
-    for name, choices in evaluate.choices.items():
-        try:
-            read_questions(file_of_choices(loaded.folder, name, choices))
-        except BadQuestions as error:
-            raise loaded.wrong(("evaluate", "choices", name), str(error)) from error
-    if evaluate.harness:
-        from importlib.util import find_spec
-
-        if find_spec("lm_eval") is None:
-            needs = "needs lm-evaluation-harness: pip install 'gristmill[harness]'"
-            raise loaded.wrong(("evaluate", "harness"), needs)
-    return ready
-
-
-def _laid_out(ready: Ready, on_gpu: bool, only_planned: bool) -> Ready:
-    import torch
-
-    from gristmill.trainer.model.quack import has_fused_linears
-    from gristmill.trainer.parallel.costs import DocumentLengths
-    from gristmill.trainer.parallel.planner import Task
-
-    rows = [
-        each.row(int(place)).seq_lens
-        for name, each in ready.shards.items()
-        for place in np.linspace(0, len(each) - 1, max(1, round(SAMPLED * ready.weights[name])))
-    ]
-    documents = DocumentLengths([lengths for lengths in rows if len(lengths)])
-
-    def task(cards: Cards) -> Task:
-        return Task(
-            ready.shape,
-            ready.training,
-            cards,
-            ready.meta.row_length,
-            documents,
-            frozenset(ready.loaded.plan.training),
-            on_gpu and has_fused_linears(torch.device("cuda")),
-        )
-
-    layout, ranks = lay_out(ready.loaded, task, ready.ranks, only_planned)
-    return replace(ready, training=layout.training, ranks=ranks, layout=layout)
-
-
-def finished(ready: Ready, folder: Path) -> dict[str, Any] | None:
-    """What came of this run, if it is done already; RecipeError where the folder holds another one's result."""
-    result: dict[str, Any] = read_facts(folder / RESULT, dict)
-    if not result or not (folder / "model").is_dir():
-        return None
-    if result["identity"] != ready.identity:
-        changed = [name for name, section in ready.identity.items() if result["identity"].get(name) != section]
-        raise RecipeError(
-            f"{folder} holds the result of another run: {in_a_sentence(changed, len(changed))} changed since (the plan, "
-            "or files that it names); take another --out, or remove this one"
-        )
-    return result
-
-
-def carry_out(ready: Ready, folder: Path, told: Told, clock: RunClock) -> dict[str, Any] | None:
-    """Every rank calls this; the first one gets what came of the run, which is in FOLDER/result.json too. A run that
-    was stopped goes on from its last checkpoint; one that is done is not done again."""
-    from gristmill.trainer.parallel.ranks import join_ranks
-
-    with join_ranks() as (ranks, device):
-        return _trained(ready, folder, told, clock, ranks, device)
-
-
-def _trained(
-    ready: Ready, folder: Path, told: Told, clock: RunClock, ranks: RankGroup, device: torch.device
-) -> dict[str, Any] | None:
-    import torch
-
+def train_job(job: Job, told: Told, clock: RunClock, ranks: RankGroup, device: torch.device) -> TrainingOutcome:
+    """The run by the trainer, as one rank has it; its model is in the job's folder at the end."""
     from gristmill.shards.loader import Loader
     from gristmill.trainer.run.loop import train
     from gristmill.trainer.run.settings import Training
 
-    if ready.layout is not None:  # the first rank's, where hosts measured differently
-        ready = replace(ready, training=Training.from_facts(ranks.gather(ready.training.facts())[0]))
-    training = ready.training
-    of_a_row = training.ranks_of_a_row
-    if ranks.count % of_a_row:
-        raise GristmillError(
-            f"training.tensor x training.context x training.pipeline is {of_a_row}; {ranks.count} ranks are no multiple"
-        )
-    sets, order = _rows(ready)
+    # The first rank's, where `parallel: auto` measured other hosts differently.
+    training = Training.from_facts(ranks.gather(job["training"])[0])
+    folder = Path(job["folder"])
+    sets, order = what_is_read(job, training)
     reader, readers = training.reader(ranks.rank, ranks.count)
-    loader = Loader(sets, training.rows_per_update, order, training.seed, rank=reader, world=readers)
-    every = ready.loaded.plan.evaluate.every
-    ask = _Measures(ready, device, ranks, clock) if ready.measurements else None
+    loader = Loader(sets, training.rows_per_update, order, training.order_seed, rank=reader, world=readers)
+    spec = job["evaluate"]
+    ask = Measures(job, spec, training, device, ranks, clock) if spec is not None and spec["watched"] else None
     outcome = train(
-        _model(ready, device),
+        first_model(job["begin"], device),
         loader,
         training,
         folder,
         device=device,
         ranks=ranks,
         evaluate=ask,
-        evaluate_every=every,
-        tokenizer=ready.tokenizer,
+        evaluate_every=spec["every"] if spec is not None else None,
+        evaluate_target=target_of(spec) if spec is not None else None,
+        tokenizer=None if job["tokenizer"] is None else Path(job["tokenizer"]),
         told=told,
-        initial_weights=ready.initial_weights,
+        initial_weights=job["begin"].get("fingerprint"),
     )
-    if not ranks.first:
+    facts = cast(TrainingOutcome, asdict(outcome) | {"seconds_on_the_way": round(sum(clock.measured), 3)})
+    facts["evaluation"] = dict(ask.last) if ask is not None else {}
+    return facts
+
+
+def clock_of(job: Job) -> RunClock:
+    """Of the progress of a job."""
+    spec, training = job["evaluate"], job["training"]
+    every = (spec["every"] or training["updates"]) if spec is not None and spec["watched"] else None
+    return RunClock(training["updates"], every, training["metrics_every"])
+
+
+def what_is_read(job: Job, training: Training) -> tuple[RowSet, RowOrder]:
+    rows = training.updates * training.rows_per_update
+    return rows_and_order(job["stages"], job["share"], training.order_seed, rows, training.unlocking is not None)
+
+
+def first_model(begin: Start, device: torch.device) -> Decoder:
+    """Loaded, upcycled where the shape is another than the folder's, or with random weights."""
+    import torch
+
+    from gristmill.trainer.model.attention import fastest
+    from gristmill.trainer.model.llama import load_llama
+    from gristmill.trainer.model.model import Decoder, initialise
+    from gristmill.trainer.model.shapes import DecoderShape
+    from gristmill.trainer.model.upcycling import upcycled
+
+    shape = DecoderShape.from_facts(begin["shape"]) if "shape" in begin else None
+    if "model" in begin:
+        model = load_llama(begin["model"], device, attend=fastest(device))
+        return model if shape is None or model.shape == shape else upcycled(model, shape, begin["seed"])
+    if shape is None:
+        raise RuntimeError("a job that begins with nothing")
+    with torch.device(device):
+        model = Decoder(shape, fastest(device))
+    return initialise(model, begin["seed"])
+
+
+def target_of(spec: EvaluationSpec) -> Target | None:
+    """What `patience` follows, by the name that its values have."""
+    from gristmill.trainer.run.loop import Target
+
+    name = spec["target"]
+    if name is None or name not in spec["watched"]:
         return None
-    kind = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-    result = {
-        "name": ready.loaded.plan.name,
-        "identity": ready.identity,
-        "model": str(folder / "model"),
-        "parameters": ready.shape.parameters,
-        "ranks": ranks.count,
-        "device": kind,
-        **asdict(outcome),
-        "loss": outcome.loss if math.isfinite(outcome.loss) else None,
-        "evaluation": {**(ask.last if ask else {}), **_harness(ready, folder, device)},
-    }
-    write_whole(folder / RESULT, (json.dumps(result, indent=1, sort_keys=True) + "\n").encode())
-    if not ready.loaded.plan.keep_checkpoints:
-        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-    return result
+    higher = name in spec["choices"] and spec["choices"][name]["score"] != BITS
+    return Target(spec["watched"][name], higher)
 
 
-class _Measures:
-    """Texts in bits per byte and questions by their score; ranks share the work."""
+class Measures:
+    """What is measured as a run goes on, and at its end: texts in bits per byte and questions by their score; ranks
+    share the work."""
 
-    def __init__(self, ready: Ready, device: torch.device, ranks: RankGroup, clock: RunClock) -> None:
+    def __init__(
+        self,
+        job: Job,
+        spec: EvaluationSpec,
+        training: Training,
+        device: torch.device,
+        ranks: RankGroup,
+        clock: RunClock,
+    ) -> None:
         from tokenizers import Tokenizer
 
-        from gristmill.trainer.evaluation.evaluate import HeldOut, opening_of
         from gristmill.trainer.evaluation.multiple_choice import read_questions
         from gristmill.trainer.parallel.ranks import ALONE
 
-        loaded, self.row_length, self.device = ready.loaded, ready.meta.row_length, device
-        self.clock = clock
-        evaluate = loaded.plan.evaluate
-        first = next(iter(ready.shards.values()))
-        self.before = opening_of(first.take(range(min(LOOKED_AT, len(first)))), ready.meta.bos_id)
-        self.tokenizer = Tokenizer.from_file(str(ready.tokenizer))
-        training = ready.training  # ranks that share layers, or hold some of them, see the same texts
+        self.job, self.device, self.clock = job, device, clock
+        # Ranks that share layers, or hold some of them, see the same texts.
         self.ranks = ranks if training.tensor == training.pipeline == 1 else ALONE
-        self.texts = {}
-        for name, texts in evaluate.texts.items():
-            found = documents_of(name, texts_spec(loaded.folder, name, texts))
-            self.texts[name] = HeldOut.of(
-                found.texts, found.domains, self.tokenizer, self.row_length, before=self.before
-            )
+        self.tokenizer = Tokenizer.from_file(str(job["tokenizer"]))
+        self.texts = {
+            shown: held_out_texts(watched_documents(spec, name), job)
+            for name, shown in spec["watched"].items()
+            if name in spec["texts"]
+        }
         self.choices = {
-            name: (read_questions(file_of_choices(loaded.folder, name, choices)), choices.score)
-            for name, choices in evaluate.choices.items()
+            shown: (read_questions(Path(spec["choices"][name]["file"])), spec["choices"][name]["score"])
+            for name, shown in spec["watched"].items()
+            if name in spec["choices"]
         }
         self.last: dict[str, float] = {}
 
@@ -334,130 +180,56 @@ class _Measures:
             name: held_out.measured(model, self.device, ranks=self.ranks).bits_per_byte()
             for name, held_out in self.texts.items()
         }
+        length, before = self.job["row_length"], self.job["before"]
         for name, (questions, score) in self.choices.items():
             answers = answer_questions(
-                model, questions, self.tokenizer, self.row_length, self.device, before=self.before, ranks=self.ranks
+                model, questions, self.tokenizer, length, self.device, before=before, ranks=self.ranks
             )
             self.last[name] = float(answers.bits_per_byte() if score == BITS else answers.accuracy(MEASURES[score]))
         return self.last
 
 
-def try_run(ready: Ready, on_gpu: bool) -> Trial:
-    """The run of one rank, for a few seconds."""
-    import torch
-
-    from gristmill.pipeline.ablate.trial import pieces_of_questions, try_out
-    from gristmill.shards.loader import Loader
-    from gristmill.trainer.parallel.ranks import ALONE
-
-    begun, device = time.perf_counter(), torch.device("cuda" if on_gpu else "cpu")
-    training = ready.training
-    pieces: dict[str, Sequence[Continuation]] = {}
-    sets, order = _rows(ready)
-    loader = Loader(sets, training.rows_per_update, order, training.seed)
-    if ready.measurements:
-        ask = _Measures(ready, device, ALONE, RunClock(1, None, 1))
-        pieces = {name: held_out.pieces for name, held_out in ask.texts.items()}
-        for name, choices in ready.loaded.plan.evaluate.choices.items():
-            file = file_of_choices(ready.loaded.folder, name, choices)
-            pieces[name] = pieces_of_questions(file, Path(str(ready.tokenizer)), ask.row_length, ask.before)
-    return try_out(lambda: _model(ready, device), ready.shape, loader, training, pieces, device, begun)
+def watched_documents(spec: EvaluationSpec, name: str) -> HeldOutDocuments:
+    """All documents of a text, or the few of an ablation's curves."""
+    texts = spec["texts"][name]
+    few = spec["point_documents"]
+    return documents_of(name, texts if few is None else {**texts, "most": min(few, texts["most"] or few)})
 
 
-def _rows(ready: Ready) -> tuple[Any, RowOrder]:
-    """What the loader reads, and in which order."""
-    if len(ready.shards) > 1:
-        weights = {str(ready.shards[name].folder): share for name, share in ready.weights.items()}
-        return rows_and_order([{"weights": weights, "identity": {}}], 1.0, ready.training.seed)
-    (shards,) = ready.shards.values()
-    if ready.training.unlocking is not None:
-        from gristmill.trainer.run.unlocking import Unlocked, buckets_of
+def held_out_texts(documents: HeldOutDocuments, job: Job) -> HeldOut:
+    """Texts as the trainer measures them."""
+    from tokenizers import Tokenizer
 
-        return shards, Unlocked(buckets_of(shards))
-    if ready.loaded.plan.order == "segments":
-        return shards, segment_stretches(shards)
-    if ready.loaded.plan.order == "buckets":
-        return shards, bucket_stretches(shards)
-    return shards, AsWritten() if ready.loaded.plan.order == "as_written" else Shuffled()
+    from gristmill.trainer.evaluation.evaluate import HeldOut
+
+    return HeldOut.of(
+        documents.texts,
+        documents.domains,
+        Tokenizer.from_file(str(job["tokenizer"])),
+        job["row_length"],
+        before=job["before"],
+    )
 
 
-def _source(loaded: Loaded) -> Path | None:
-    """The folder of a model that is there: beside the plan, or fetched from the hub. None: a shape is named."""
-    from gristmill.trainer.model.llama_config import LlamaError
-    from gristmill.trainer.model.llama_files import model_folder
-    from gristmill.trainer.model.shapes import NAMED
-
-    given = loaded.plan.model
-    model = given.get("upcycle") if isinstance(given, dict) else given
-    if not isinstance(model, str) or model in NAMED:
-        return None
-    beside = loaded.place(model)
-    if not beside.exists() and "/" not in model:
-        raise loaded.wrong(("model",), f"{model!r} is no shape ({', '.join(NAMED)}) and no folder")
-    try:
-        return model_folder(beside if beside.exists() else model)
-    except (LlamaError, OSError) as error:
-        raise loaded.wrong(("model",), str(error)) from error
-
-
-def _shape(loaded: Loaded, meta: ShardMeta, source: Path | None) -> DecoderShape:
-    from gristmill.trainer.model.llama_config import LlamaError, shape_of
-    from gristmill.trainer.model.llama_files import read_json
-    from gristmill.trainer.model.shapes import DecoderShape, shape_named
-    from gristmill.trainer.model.upcycling import upcycled_shape
-
-    asked = loaded.plan.model
-    vocabulary = -(-meta.vocab_size // VOCABULARY_STEP) * VOCABULARY_STEP
-    try:
-        if source is not None:
-            shape = shape_of(read_json(source / "config.json"), str(source / "config.json"))
-            return shape if isinstance(asked, str) else upcycled_shape(shape, asked)
-        if isinstance(asked, str):
-            return shape_named(asked, vocabulary, context=meta.row_length)
-        facts = {"vocabulary": vocabulary, "context": meta.row_length, **asked}
-        check_names(loaded.source, DecoderShape, facts, "model")
-        return DecoderShape.from_facts(facts)
-    except (LlamaError, OSError, TypeError, ValueError) as error:
-        raise loaded.wrong(("model",), str(error)) from error
-
-
-def _model(ready: Ready, device: torch.device) -> Decoder:
-    import torch
-
-    from gristmill.trainer.model.attention import fastest
-    from gristmill.trainer.model.llama import load_llama
-    from gristmill.trainer.model.model import Decoder, initialise
-    from gristmill.trainer.model.upcycling import upcycled
-
-    if ready.source is not None:
-        model = load_llama(ready.source, device, attend=fastest(device))
-        return model if model.shape == ready.shape else upcycled(model, ready.shape, ready.training.seed)
-    with torch.device(device):
-        model = Decoder(ready.shape, fastest(device))
-    return initialise(model, ready.training.seed)
-
-
-def _harness(ready: Ready, folder: Path, device: torch.device) -> dict[str, float]:
+def harness(job: Job, device: torch.device) -> dict[str, float]:
     """Tasks of lm-evaluation-harness, of the model that was written."""
-    tasks: Sequence[str] = ready.loaded.plan.evaluate.harness
+    tasks: Sequence[str] = job["evaluate"]["harness"] if job["evaluate"] is not None else ()
     if not tasks:
         return {}
     import torch
     from lm_eval import simple_evaluate  # type: ignore[import-not-found]
     from tokenizers import Tokenizer
 
-    from gristmill.trainer.evaluation.evaluate import opening_of
+    from gristmill.shards.reader import open_shards
     from gristmill.trainer.evaluation.harness import harness_model
     from gristmill.trainer.model.attention import fastest
     from gristmill.trainer.model.llama import load_llama
 
-    first, meta = next(iter(ready.shards.values())), ready.meta
-    dtype = torch.bfloat16 if ready.training.precision == "bf16" else torch.float32
-    model = load_llama(folder / "model", device, dtype, fastest(device)).eval()
-    before = opening_of(first.take(range(min(LOOKED_AT, len(first)))), meta.bos_id)
-    asked = harness_model(
-        model, Tokenizer.from_file(str(ready.tokenizer)), meta.row_length, device, before=before, end=meta.eos_id
-    )
+    meta = open_shards(next(iter(job["stages"][0]["weights"]))).meta
+    dtype = torch.bfloat16 if job["training"]["precision"] == "bf16" else torch.float32
+    model = load_llama(Path(job["folder"]) / "model", device, dtype, fastest(device)).eval()
+    tokenizer = Tokenizer.from_file(str(job["tokenizer"]))
+    asked = harness_model(model, tokenizer, meta.row_length, device, before=job["before"], end=meta.eos_id)
     found = simple_evaluate(model=asked, tasks=list(tasks))["results"]
     return {
         f"{task}.{name.partition(',')[0]}": float(value)
@@ -465,3 +237,49 @@ def _harness(ready: Ready, folder: Path, device: torch.device) -> dict[str, floa
         for name, value in values.items()
         if isinstance(value, float)
     }
+
+
+def message_of(error: Exception) -> str:
+    """One line; memory of a GPU is told apart, for it asks for another setting."""
+    if type(error).__name__ == "OutOfMemoryError":
+        return (
+            f"out of GPU memory: {str(error).splitlines()[0]} Take a smaller training.rows_per_step, or"
+            " training.recompute: full"
+        )
+    named = f"{type(error).__name__}: {error}" if type(error).__module__ == "builtins" else str(error)
+    return " ".join(named.split())
+
+
+def work_as_rank(path: Path) -> int:
+    """Returns the exit code; the first rank leaves what came of the job, and one that fails why."""
+    import torch
+
+    from gristmill.trainer.parallel.ranks import RankError, join_ranks
+    from gristmill.trainer.run.stopping import Stopped
+
+    end_with_parent()
+    job = read_facts(path, Job)
+    folder = Path(job["folder"])
+    torch.set_num_threads(max(1, job["threads"] // job["ranks"]))
+    try:
+        with join_ranks(job["device"]) as (ranks, device):
+            clock = clock_of(job)
+            outcome = train_job(job, keep_progress(folder, clock), clock, ranks, device)
+            if ranks.first:
+                write_facts(folder / OUTCOME, outcome)
+    except (Stopped, KeyboardInterrupt):
+        return 130
+    except RankError as error:  # another one says what went wrong
+        print(error, file=sys.stderr)
+        return 1
+    except Exception as error:  # whatever it is, the driver says it of its arm
+        write_facts(folder / FAILED, {"failed": message_of(error), "rank": os.environ.get("RANK", "0")})
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    code = work_as_rank(Path(sys.argv[1]))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # threads of gloo that are still there may abort an interpreter that ends in order

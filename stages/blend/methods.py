@@ -20,6 +20,7 @@ import numpy as np
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from gristmill.kernels.base.types import Floats
+from gristmill.kernels.common.extras import install
 from gristmill.kernels.common.paths import RecipePath
 from gristmill.kernels.common.settings import Settings
 from gristmill.mixing.weights import log_linear, regmix, shares, tables
@@ -332,9 +333,7 @@ class Regmix(OfAblations):
         if self.best > self.candidates:
             raise ValueError(f"best is {self.best} of {self.candidates} candidates; there must be as many")
         if self.regressor == "trees" and importlib.util.find_spec("sklearn") is None:
-            raise ValueError(
-                "regressor trees needs scikit-learn: pip install 'gristmill[train]', or take regressor: kernel"
-            )
+            raise ValueError(f"regressor trees needs scikit-learn: {install('train')}, or take regressor: kernel")
         return self
 
     def weigh(self, supply: Supply, seed: int) -> tuple[Floats, Facts]:

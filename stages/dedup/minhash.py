@@ -22,6 +22,7 @@ from pydantic import Field, model_validator
 
 from gristmill.kernels.base.columns import TextColumn, text_column
 from gristmill.kernels.base.types import Array
+from gristmill.kernels.common.extras import install
 from gristmill.kernels.common.settings import PLACEMENT
 from gristmill.kernels.duplicates.minhash import band_hashes, bands_for, chance_of_meeting, signatures
 from gristmill.kernels.duplicates.nominate import pairs_in_buckets, pairs_with_saved, siblings
@@ -364,7 +365,7 @@ def lacking_for_gpu() -> str | None:
     try:
         from gristmill.kernels.gpu.transfer import default_device
     except ImportError as error:
-        return f"torch and triton are needed, pip install 'gristmill[gpu]' ({error})"
+        return f"torch and triton are needed, {install('gpu')} ({error})"
     if (
         default_device().type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1"
     ):  # its interpreter runs kernels on the CPU, for tests

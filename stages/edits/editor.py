@@ -72,10 +72,6 @@ class Editor(BackEnd, Rewrite):
             )
         return self
 
-    @property
-    def gpu(self) -> bool:
-        return self.in_process_on_gpu
-
     def requests_for(self, text: str) -> list[Request]:
         """All that is asked about a document."""
         raise NotImplementedError

@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 from gristmill.kernels.base.types import Array
+from gristmill.kernels.common.extras import install
 
 EngineName = Literal["gristmill", "resiliparse", "trafilatura", "plain"]
 OURS: EngineName = "gristmill"
@@ -26,9 +27,7 @@ REASONS = ("too_many_blocks", "frames", "redirect", "not_found_page", "needs_scr
 def check_engine(engine: EngineName) -> None:
     """Raise where an engine is not installed, with what to install; better once at the start than for each document."""
     if engine == "trafilatura" and importlib.util.find_spec("trafilatura") is None:
-        raise ImportError(
-            "the engine trafilatura is not installed here; it is an extra: pip install gristmill[trafilatura]"
-        )
+        raise ImportError(f"the engine trafilatura is not installed here; it is an extra: {install('trafilatura')}")
 
 
 View = Literal["full", "precise"]

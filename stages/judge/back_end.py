@@ -3,17 +3,36 @@ manner."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from gristmill.kernels.common.device import on_device
 from gristmill.kernels.common.paths import RecipePath
-from gristmill.kernels.common.settings import PLACEMENT, Settings
+from gristmill.kernels.common.settings import PLACEMENT, Settings, did_you_mean
 
 if TYPE_CHECKING:
     from gristmill.classifiers.llm.model import LanguageModel, Request
+
+
+# Arguments of vLLM's `LLM` that plans and recipes may give: none names a file, a class or a plugin, so none runs code.
+# Any of them may move an answer, so all count in fingerprints and in the keys of kept answers.
+ENGINE_OPTIONS = (
+    "block_size", "calculate_kv_scales", "cpu_offload_gb", "disable_cascade_attn", "disable_custom_all_reduce",
+    "enable_chunked_prefill", "enable_expert_parallel", "enforce_eager", "hf_overrides", "kv_cache_dtype",
+    "kv_cache_memory_bytes", "limit_mm_per_prompt", "max_num_batched_tokens", "max_num_seqs",
+    "max_parallel_loading_workers", "mm_processor_kwargs", "num_gpu_blocks_override",
+)  # fmt: skip
+OWN_SETTINGS = {  # of vLLM's arguments
+    "tensor_parallel_size": "tensor_parallel", "gpu_memory_utilization": "gpu_memory", "dtype": "dtype",
+    "quantization": "quantization", "max_model_len": "longest_prompt", "speculative_config": "speculative",
+    "model": "model", "revision": "revision", "enable_prefix_caching": "measure_feeding",
+}  # fmt: skip
+OF_VLLM = (
+    "quantization", "dtype", "tensor_parallel", "gpu_memory", "engine_options", "speculative", "measure_feeding",
+)  # fmt: skip
 
 
 class BackEnd(Settings):
@@ -47,6 +66,23 @@ class BackEnd(Settings):
             "sparse ones too), GPTQ, AWQ and fp8 do"
         ),
     ] = ""
+    dtype: Annotated[
+        Literal["auto", "bfloat16", "float16", "float32"],
+        Field(description="what vLLM computes in; auto: what the checkpoint is stored in"),
+    ] = "auto"
+    tensor_parallel: Annotated[
+        int,
+        Field(description="GPUs of one machine that share the model (vLLM)", ge=1, json_schema_extra=PLACEMENT),
+    ] = 1
+    gpu_memory: Annotated[
+        float, Field(description="the share of a GPU's memory that vLLM takes", gt=0, le=1, json_schema_extra=PLACEMENT)
+    ] = 0.9
+    engine_options: Annotated[
+        dict[str, Any],
+        Field(
+            description="other arguments of vLLM's `LLM`, such as {kv_cache_dtype: fp8}; those that may run code are refused"
+        ),
+    ] = {}  # noqa: RUF012  # pydantic copies it
     speculative: Annotated[
         str,
         Field(description="tokens guessed ahead of the model (vLLM): ngram, by what it has read; or a draft model"),
@@ -75,6 +111,23 @@ class BackEnd(Settings):
         Field(description="of transformers; auto: a GPU if there is one", json_schema_extra=PLACEMENT),
     ] = "auto"
 
+    @field_validator("engine_options")
+    @classmethod
+    def _runs_no_code(cls, options: dict[str, Any]) -> dict[str, Any]:
+        for name in options:
+            if name in OWN_SETTINGS:
+                raise ValueError(f"{name}: has a setting of its own, `{OWN_SETTINGS[name]}`")
+            if name not in ENGINE_OPTIONS:
+                raise ValueError(
+                    f"{name}: not among the arguments of vLLM that are known to run no code; "
+                    + did_you_mean(name, ENGINE_OPTIONS)
+                )
+        try:
+            json.dumps(options, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"expected numbers, text, lists and mappings by text: {error}") from error
+        return options
+
     @model_validator(mode="after")
     def _names_a_model(self) -> Self:
         if bool(self.model) == bool(self.model_path) and not (self.endpoint and self.form == "tokens"):
@@ -85,20 +138,30 @@ class BackEnd(Settings):
             raise ValueError("`form: tokens` is for an endpoint; in this process prompts are token ids anyway")
         if self.form == "thinking" and not self.endpoint:
             raise ValueError("`form: thinking` is for an endpoint")
-        if self.quantization and (self.endpoint or self.engine != "vllm"):
+        own = {name: type(self).model_fields[name].default for name in OF_VLLM}
+        given = [name for name, default in own.items() if getattr(self, name) != default]
+        if given and (self.endpoint or self.engine != "vllm"):
             raise ValueError(
-                "`quantization` is for vllm in this process; a server has its own, and transformers takes "
-                "what the checkpoint says"
+                f"`{given[0]}` is for vllm in this process; a server has its own settings, and transformers takes what "
+                "the checkpoint says"
             )
-        if (self.speculative or self.measure_feeding) and (self.endpoint or self.engine != "vllm"):
-            raise ValueError("`speculative` and `measure_feeding` are for vllm in this process; a server has its own")
         if self.key_variable and not self.endpoint:
             raise ValueError("`key_variable` is for an endpoint")
         return self
 
+    def __hash__(self) -> int:
+        """Equal settings share one model in a process; a mapping among them has no hash of its own."""
+        return hash(self.model_dump_json())
+
     @property
-    def in_process_on_gpu(self) -> bool:
+    def gpu(self) -> bool:
+        """As of a stage."""
         return not self.endpoint and (self.engine == "vllm" or self.device != "cpu")
+
+    @property
+    def gpus(self) -> int:
+        """As of a stage."""
+        return self.tensor_parallel if self.gpu else 0
 
     def unreached(self, pdf: bool) -> tuple[str, ...]:
         """As of a stage. Only pictures need PIL; an endpoint is another program, and gets texts or tokens."""
@@ -121,7 +184,7 @@ class BackEnd(Settings):
         identity = self.opened().identity
         return {request_key(request, identity) for request in requests}
 
-    def opened(self, tensor_parallel: int = 1) -> LanguageModel:
+    def opened(self) -> LanguageModel:
         """The model, ready to be asked. LanguageModelError says what it lacks."""
         if self.endpoint:
             return self._endpoint()
@@ -135,8 +198,11 @@ class BackEnd(Settings):
         settings = VllmSettings(
             revision=revision,
             chat=self.form == "chat",
-            tensor_parallel=tensor_parallel,
+            tensor_parallel=self.tensor_parallel,
             quantization=self.quantization or None,
+            dtype=self.dtype,
+            gpu_memory=self.gpu_memory,
+            engine_options=self.engine_options,
             longest_prompt=self.longest_prompt,
             measure_feeding=self.measure_feeding,
             speculative=self.speculative,

@@ -11,6 +11,7 @@ from gristmill.stages.formatting import as_number, as_percent, as_share, as_shor
 
 FIGURES = {
     "auc": "AUC",
+    "auc_of_length": "AUC of length alone",
     "auc_mean": "AUC, mean of classes",
     "macro_f1": "macro-F1",
     "accuracy": "accuracy",

@@ -79,10 +79,6 @@ class AsksModel(BackEnd, Annotate):
             raise ValueError("`speculative` speeds up `reading: reasoned`; read at once, nothing is generated")
         return self
 
-    @property
-    def gpu(self) -> bool:
-        return self.in_process_on_gpu
-
     def apply(self, batch: pa.RecordBatch) -> Applied:
         """Notes what asking took, which answers could not be read and why, and how the engine was fed where that is
         measured."""

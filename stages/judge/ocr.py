@@ -10,7 +10,6 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
@@ -26,7 +25,7 @@ from gristmill.stages.documents import PAGE, as_json, column_of
 from gristmill.stages.figures import FactList, Report, StageFigures
 from gristmill.stages.judge.back_end import BackEnd
 from gristmill.stages.judge.cost import doubts
-from gristmill.stages.judge.llm_score import answers_in
+from gristmill.stages.judge.llm_score import answers_in, opened
 from gristmill.stages.pdf.document import text_of
 from gristmill.stages.pdf.files import Limits, Opened, Unreadable, read_pdf, render_pages
 from gristmill.stages.read.payload import is_pdf
@@ -63,9 +62,9 @@ class OcrBackEnd(BackEnd):
     def unreached(self, pdf: bool) -> tuple[str, ...]:
         return tuple(name for name in super().unreached(pdf) if name != "PIL")
 
-    def opened(self, tensor_parallel: int = 1) -> LanguageModel:
+    def opened(self) -> LanguageModel:
         if self.endpoint or self.engine == "vllm":
-            return super().opened(tensor_parallel)
+            return super().opened()
         from gristmill.classifiers.llm.vision import VisionModel
 
         return VisionModel(self.model_path or self.model, self.revision or None, on_device(self.device))
@@ -113,10 +112,6 @@ class Ocr(OcrBackEnd, Rewrite):
                 f"cache_path: there is no folder {self.cache_path} beside the recipe; make it, or give a whole path"
             )
         return self
-
-    @property
-    def gpu(self) -> bool:
-        return self.in_process_on_gpu
 
     @property
     def limits(self) -> Limits:
@@ -245,7 +240,7 @@ class Ocr(OcrBackEnd, Rewrite):
         return [answers[row] for row in range(len(requests))]
 
     def model_here(self) -> LanguageModel:
-        return opened_once(OcrBackEnd(**{name: getattr(self, name) for name in BackEnd.model_fields}))
+        return opened(OcrBackEnd(**{name: getattr(self, name) for name in BackEnd.model_fields}))
 
     def gate(self, jobs: Sequence[Job], noted: Counter[str]) -> None:
         """One page without an answer is a page less; many are a model or a server that does not do its work."""
@@ -286,9 +281,3 @@ def together(jobs: Sequence[Job]) -> Iterator[list[tuple[Job, list[int]]]]:
 def without(column: pa.Array, rows: pa.Array) -> pa.Array:
     """A column that is null in some rows."""
     return pc.if_else(rows, pa.scalar(None, column.type), column)
-
-
-@lru_cache(2)
-def opened_once(back_end: OcrBackEnd) -> LanguageModel:
-    """Once in each process."""
-    return back_end.opened()

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, model_validator
 
+from gristmill.kernels.common.extras import install
 from gristmill.stages.documents import PAGE, as_json, column_of
 from gristmill.stages.others.blocks import BlockAddress, Draws, Library, OtherBlock, Result, drop_by_result
 from gristmill.stages.read.charset import decode_page
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 DATATROVE = Library(
     "DataTrove",
     "datatrove",
-    "pip install 'gristmill[datatrove]'",
+    install("datatrove"),
     (
         "datatrove.pipeline.filters.base_filter:BaseFilter",
         "datatrove.pipeline.formatters.base:BaseFormatter",

@@ -19,6 +19,7 @@ from pydantic import AfterValidator, Field
 from gristmill.kernels.base.columns import text_column
 from gristmill.kernels.base.splitmix import mixed_all
 from gristmill.kernels.base.types import Array, Hashes, Offsets
+from gristmill.kernels.common.extras import install
 from gristmill.kernels.common.paths import RecipePath
 from gristmill.kernels.duplicates.minhash import bands_for
 from gristmill.kernels.words.tokens import shingle_sets
@@ -281,6 +282,6 @@ def datatrove_shingles(ngram: int, precision: int, language: str) -> Any:
         return block
     except Exception as error:  # whatever another's code comes to: no document is to blame
         raise CannotRun(
-            "`shingles: datatrove` needs DataTrove and what its words need, pip install 'gristmill[datatrove]' "
+            f"`shingles: datatrove` needs DataTrove and what its words need, {install('datatrove')} "
             f"({type(error).__name__}: {error})"
         ) from error

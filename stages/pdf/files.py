@@ -24,10 +24,11 @@ from typing import IO, Any
 
 import numpy as np
 
+from gristmill.kernels.common.extras import install
 from gristmill.stages.contract import CannotRun
 from gristmill.stages.pdf import child
 
-INSTALL = 'PDF files are read with pypdfium2: pip install "gristmill[pdf]"'
+INSTALL = f"PDF files are read with pypdfium2: {install('pdf')}"
 CLOCK, LEAST_CLOCK = 10.0, 60.0  # times the processor's seconds, and seconds at least
 GRACE = 20.0  # seconds beyond the clock's limit, until the child itself is given up
 MEMORY = 1 << 30

@@ -253,7 +253,7 @@ class Warc(Archive):
     ] = False
     keep_pdf: Annotated[
         bool,
-        Field(description="take PDF files as documents too; `extract` makes text of them (pip install gristmill[pdf])"),
+        Field(description="take PDF files as documents too; `extract` makes text of them (needs the extra `pdf`)"),
     ] = False
     keep_headers: Annotated[
         bool,

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 import yaml
 from pydantic import Field, field_validator, model_validator
 
@@ -35,6 +33,7 @@ ru rus russian|si sin sinhala|sk slk slo slovak|sl slv slovenian|so som somali|s
 sv swe swedish|sw swa swh swahili|ta tam tamil|te tel telugu|th tha thai|tl tgl tagalog|tr tur turkish
 uk ukr ukrainian|ur urd urdu|uz uzb uzbek|vi vie vietnamese|yi yid yiddish|zh zho chi cmn chinese
 """
+UNKNOWN = "unknown"  # of documents without a language
 LIKE_A_LABEL = re.compile(r"[a-z]{2,3}(_[A-Z][a-z]{3})?")
 
 
@@ -91,15 +90,16 @@ class KeepLanguages(Rule):
         return [self.at_least if key is None else own[key] for key in keys]
 
     def verdict(self, signals: Signals) -> Verdict:
-        language, which = self._languages(signals)
-        unknown = pc.equal(language, "unknown").to_numpy(zero_copy_only=False)
+        names, codes, which = self._languages(signals)
+        unknown = np.array([name == UNKNOWN for name in names], bool)[codes]
+        languages = [names[code] for code in codes.tolist()]
         limit = self.limits[0]
         low = limit.beyond(self.values([limit], signals)[0], self._lowest_of(which))
         return (
             Verdict.keep(len(signals))
             .drop(unknown, "unknown_language")
-            .drop((which < 0) & ~unknown, "other_language", language.to_pylist())
-            .drop(low, limit.reason, language.to_pylist())
+            .drop((which < 0) & ~unknown, "other_language", languages)
+            .drop(low, limit.reason, languages)
         )
 
     def values(self, limits: Sequence[Limit], signals: Signals) -> list[Array]:
@@ -108,7 +108,7 @@ class KeepLanguages(Rule):
 
     def bounds(self, limits: Sequence[Limit], signals: Signals) -> list[Bound]:
         """Those of each document's language; the score of any other is above it."""
-        return [self._lowest_of(self._languages(signals)[1])] * len(limits)
+        return [self._lowest_of(self._languages(signals)[-1])] * len(limits)
 
     def _lowest_of(self, which: Integers) -> Array:
         return np.array([*self.lowest(), -np.inf], np.float32)[which]
@@ -118,13 +118,14 @@ class KeepLanguages(Rule):
         own = self.own_thresholds()
         keys = [(language, key_for(language, own)) for language in self.languages]
         mine = [language == setting or (setting == "at_least" and key is None) for language, key in keys]
-        return np.array([*mine, False])[self._languages(signals)[1]]
+        return np.array([*mine, False])[self._languages(signals)[-1]]
 
-    def _languages(self, signals: Signals) -> tuple[pa.Array, Integers]:
-        """The language of each document, and its place among those that stay; -1 is none of them."""
-        language = pc.fill_null(signals.column("language").cast(pa.string()), "unknown")
-        place = pc.fill_null(pc.index_in(language, value_set=pa.array(self.languages, pa.string())), -1)
-        return language, place.to_numpy(zero_copy_only=False)
+    def _languages(self, signals: Signals) -> tuple[list[str], Integers, Integers]:
+        """The languages, which of them each document has, and its place among those that stay; -1 is none of them."""
+        values, codes = signals.coded("language")
+        names = [UNKNOWN if value is None else value for value in values]
+        places = np.array([self.languages.index(name) if name in self.languages else -1 for name in names], np.int64)
+        return names, codes, places[codes]
 
 
 def key_for(language: str, table: Container[str]) -> str | None:

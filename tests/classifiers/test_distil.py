@@ -289,7 +289,7 @@ def test_ranks_of_equal_values_are_shared():
 
 def test_a_neural_student_learns_values():
     pytest.importorskip("torch", reason="a neural judge needs torch")
-    from gristmill.classifiers.neural.training import NeuralRecipe, one_head
+    from gristmill.classifiers.neural.training import NeuralRecipe, OneHead
     from gristmill.trainer.step.optim import AdamW
     from tests.classifiers import neural_makings as makings
 
@@ -297,7 +297,7 @@ def test_a_neural_student_learns_values():
     table = table.append_column("mark", table["educational_value"])
     recipe = NeuralRecipe(epochs=4, update_tokens=1024, step_tokens=1024, optimizer=AdamW(rate=3e-3))
     for head, form in ((makings.VALUE, "value"), (QUALITY, "value"), (QUALITY, "hard")):
-        student = one_head(head, makings.tokenizer(), makings.small_shape(), recipe)
+        student = OneHead(head, makings.tokenizer(), makings.small_shape(), recipe)
         balance = "weights" if form == "hard" else "none"
         made = distil(
             table, head, student, replace(FIVE, form=form, cuts=(2.0,), balance=balance), teacher="a rule", group="host"

@@ -52,9 +52,7 @@ def test_scores_are_those_of_the_plain_twin(judge, graded, text):
     [logit] = weighed_plain(terms_plain(text, 12, 2, judge.idf), judge.weights, judge.bias)
     assert judge.score(column_of([text]))["quality"][0] == pytest.approx(1 / (1 + math.exp(-logit)), rel=1e-6)
     logits = np.array(weighed_plain(terms_plain(text, 12, 2, graded.idf), graded.weights, graded.bias))
-    assert graded.probabilities(column_of([text]))["grade"][0] == pytest.approx(
-        np.exp(logits) / np.exp(logits).sum(), rel=1e-5
-    )
+    assert graded.probabilities([text])["grade"][0] == pytest.approx(np.exp(logits) / np.exp(logits).sum(), rel=1e-5)
 
 
 def test_the_fit_is_that_of_scikit_learn():

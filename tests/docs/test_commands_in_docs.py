@@ -77,8 +77,8 @@ def test_a_block_of_commands(block: Block) -> None:
             wrong.append(complaint(line, whole=True))
         elif words[:1] == ["make"]:
             wrong += [f"make has no {target}" for target in words[1:] if "=" not in target and target not in MAKE]
-        elif "pip" in line.split(" install ")[0] and "gristmill[" in line:
-            wrong += [f"no extra {name}" for name in re.findall(r"gristmill\[(\w+)\]", line) if name not in EXTRAS]
+        elif "pip" in line.split(" install ")[0] and ".[" in line:
+            wrong += [f"no extra {name}" for name in re.findall(r"\.\[(\w+)\]", line) if name not in EXTRAS]
         wrong += programs(line)
     assert [each for each in wrong if each] == []
 

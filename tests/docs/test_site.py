@@ -19,7 +19,7 @@ from gristmill.pipeline.recipe import registry
 from gristmill.stages.stage import Limit, Rule
 from tests.docs.pages import ROOT, read
 
-pytest.importorskip("mkdocs", reason="mkdocs is not installed (pip install gristmill[docs])")
+pytest.importorskip("mkdocs", reason="mkdocs is not installed (pip install '.[docs]')")
 STOP = re.compile(r"^## (\d+)\. .*?\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"\[`([\w.]+)`\]\(\.\./([\w/]+\.py)\)")
 

@@ -11,7 +11,17 @@ import pyarrow as pa
 import pytest
 
 import gristmill
-from gristmill.stages import ExactDedup, Extract, GopherQuality, MinhashDedup, SiteBoilerplate, TextSignals, UrlDedup
+from gristmill.stages import (
+    ExactDedup,
+    Extract,
+    GopherQuality,
+    MinhashDedup,
+    Repair,
+    SiteBoilerplate,
+    TextSignals,
+    UrlDedup,
+)
+from gristmill.stages.contract import NoSuchSignal
 from gristmill.stages.stage import Annotate
 from tests.stages.extract.test_views import page
 
@@ -63,13 +73,25 @@ def test_pages_of_a_frame_whose_texts_are_all_missing_become_views_with_their_la
     assert "__row__" not in views and views["text"].notna().all()
 
 
+class Half(Annotate):
+    """A stage of a user's own, which does not name what it needs."""
+
+    adds = ("half",)
+
+    def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        return {"half": batch.column("halves")}
+
+
 @pytest.mark.parametrize("make", [pandas.DataFrame, pa.table, lambda columns: pa.table(columns).to_pylist()])
 @pytest.mark.parametrize(
     ("stage", "lacks"),
-    [(ExactDedup(), "text"), (MinhashDedup(), "text"), (UrlDedup(), "url"), (SiteBoilerplate(), "text")],
-)
+    [
+        (ExactDedup(), "text"), (MinhashDedup(), "text"), (UrlDedup(), "url"), (SiteBoilerplate(), "text"),
+        (TextSignals(), "text"), (Repair(), "text"), (Half(), "halves"),
+    ],
+)  # fmt: skip
 def test_a_stage_without_its_column_says_so(make: Any, stage: Any, lacks: str) -> None:
-    with pytest.raises(TypeError, match=f"{stage.called} reads the column `{lacks}`; there are txt, n$"):
+    with pytest.raises((TypeError, NoSuchSignal), match=f"^{stage.called}.*[`']{lacks}[`'].*; there are txt, n$"):
         stage(make({"txt": TEXTS, "n": [0, 1, 2, 3]}))
 
 
@@ -90,7 +112,7 @@ def test_a_null_text_that_a_stage_of_ones_own_does_not_take_is_named_in_one_line
 
 
 def test_columns_that_a_message_lists_are_those_of_the_table() -> None:
-    with pytest.raises(gristmill.stages.contract.NoSuchSignal, match=r"there are text\. Measure"):
+    with pytest.raises(NoSuchSignal, match=r"^gopher_quality: no signal 'words' here; there are text\. Measure"):
         GopherQuality()(pandas.DataFrame({"text": TEXTS}))
 
 

@@ -51,5 +51,5 @@ def test_without_scipy_one_sentence_says_what_to_install(monkeypatch: pytest.Mon
         return real(name, *more)
 
     monkeypatch.setattr(builtins, "__import__", lacking)
-    with pytest.raises(ImportError, match=r"pip install 'gristmill\[gpu\]'"):
+    with pytest.raises(ImportError, match=r"pip install '\.\[gpu\]'"):
         Errors(0.1, 0.01, 0.02, 3, 9.0).interval()

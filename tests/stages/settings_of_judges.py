@@ -131,7 +131,7 @@ def drawn(lab: Lab, stage: Stage, given: Any) -> Any:
     with pytest.MonkeyPatch.context() as patch, LanguageServer(by_picture) as server:
         patch.setenv("OWN_KEY", "sesame")
         done = stage.model_copy(update={"endpoint": server.url}).apply(batch_of(given))
-        ocr.opened_once.cache_clear()
+        ocr.opened.cache_clear()
         headers = sorted(str(one["Authorization"]) for one in server.headers)
         asked = sorted(json.dumps(body, sort_keys=True) for body in server.bodies)
         return done.batch.to_pylist(), done.verdict.details, dict(done.noted), asked, headers
@@ -141,7 +141,7 @@ def drawn_twice(lab: Lab, stage: Stage, given: Any) -> int:
     """How many requests two runs over the same scans take."""
     assert isinstance(stage, Ocr)
     with pytest.MonkeyPatch.context() as patch, LanguageServer(by_picture) as server:
-        patch.setattr(ocr, "opened_once", lambda back_end: back_end.opened())
+        patch.setattr(ocr, "opened", lambda back_end: back_end.opened())
         stage = stage.model_copy(update={"endpoint": server.url})
         for _ in range(2):
             stage.apply(batch_of(given))
@@ -172,6 +172,31 @@ OWN_TAXONOMY = "name: own\nquestion: Is it any good?\nlabels:\n" + "".join(
 AT: dict[str, Any] = {"endpoint": "http://localhost:1/v1"}
 
 
+@cache
+def decoder(folder: Path, name: str, seed: int) -> str:
+    """A decoder whose config.json names tokens that begin and end texts."""
+    from gristmill.trainer.model.llama import save_llama
+    from tests.trainer.model.llama_folders import decoder as random_decoder, tiny
+    from tests.trainer.tiny import byte_pairs
+
+    shape = tiny(vocabulary=300, context=32)
+    tokenizer = folder / name / "tokenizer" / "tokenizer.json"
+    tokenizer.parent.mkdir(parents=True)
+    byte_pairs().save(str(tokenizer))
+    specials = {"bos_token": "<|begin|>", "eos_token": "<|endoftext|>"}
+    (tokenizer.parent / "tokenizer_config.json").write_text(json.dumps(specials))
+    save_llama(random_decoder(shape, seed).state_dict(), shape, folder / name / "model", tokenizer)
+    return str(folder / name / "model")
+
+
+@cache
+def fewer_words(folder: Path) -> str:
+    from tests.trainer.tiny import byte_pairs
+
+    byte_pairs(270).save(str(folder / "fewer_words.json"))
+    return str(folder / "fewer_words.json")
+
+
 def back_end_settings() -> dict[str, Any]:
     return {
         "model": to("another", **AT),
@@ -181,6 +206,10 @@ def back_end_settings() -> dict[str, Any]:
         "form": to("completions", **AT),
         "revision": to("abc", see=opened),
         "quantization": to("fp8", see=opened),
+        "dtype": to("float16", see=opened),
+        "tensor_parallel": to(2, see=opened),
+        "gpu_memory": to(0.5, see=opened),
+        "engine_options": to({"kv_cache_dtype": "fp8"}, see=opened),
         "speculative": to("ngram", reading="reasoned", see=opened),
         "speculative_tokens": to(3, speculative="ngram", reading="reasoned", see=opened),
         "measure_feeding": to(True, see=opened),
@@ -205,6 +234,20 @@ JUDGES = [
         },
         given=TEXTS,
         base={"judge_path": lambda lab: judge(lab.folder, "one", 1)},
+    ),
+    Subject(
+        "Perplexity",
+        {
+            "model_path": to(lambda lab: decoder(lab.folder, "another_decoder", 2)),
+            "tokenizer_path": to(lambda lab: fewer_words(lab.folder)),
+            "prefix": to("own_"),
+            "window": to(4),
+            "before": to("eos"),
+            "precision": to("bf16"),
+            "device": to("cpu", device="auto", see=placement),
+        },
+        given=TEXTS,
+        base={"model_path": lambda lab: decoder(lab.folder, "decoder", 1), "device": "cpu"},
     ),
     Subject(
         "Label",
@@ -272,6 +315,10 @@ JUDGES = [
             "form": to("thinking"),
             "revision": to("abc", see=opened),
             "quantization": to("fp8", endpoint="", see=opened),
+            "dtype": to("float16", endpoint="", see=opened),
+            "tensor_parallel": to(2, endpoint="", see=opened),
+            "gpu_memory": to(0.5, endpoint="", see=opened),
+            "engine_options": to({"kv_cache_dtype": "fp8"}, endpoint="", see=opened),
             "speculative": to("ngram", endpoint="", see=opened),
             "speculative_tokens": to(3, speculative="ngram", endpoint="", see=opened),
             "measure_feeding": to(True, endpoint="", see=opened),

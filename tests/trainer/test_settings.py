@@ -209,3 +209,12 @@ def test_pipelines_read_the_same_rows_and_choose_their_schedule() -> None:
     ):
         with pytest.raises(ValueError, match=match):
             dataclasses.replace(training, **wrong)
+
+
+def test_the_order_of_rows_has_a_seed_of_its_own() -> None:
+    one, other = (
+        Training(updates=1, rows_per_update=1, seed=3),
+        Training(updates=1, rows_per_update=1, seed=3, data_seed=4),
+    )
+    assert (one.order_seed, other.order_seed, other.seed) == (3, 4, 3)
+    assert "data_seed" not in one.identity() and other.identity()["data_seed"] == 4

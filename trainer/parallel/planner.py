@@ -25,7 +25,7 @@ from gristmill.trainer.parallel.costs import (
     update_seconds,
 )
 from gristmill.trainer.run.batch_search import SPARE, divisors
-from gristmill.trainer.run.settings import Training
+from gristmill.trainer.run.settings import Training, layout_faults
 
 WITHIN = 0.02  # of the best time: the costs are no finer
 SHORTEST_PART = 512  # tokens of a row that ranks share, for each of them
@@ -138,34 +138,17 @@ def _candidates(task: Task) -> Iterator[Candidate]:
 def _impossible(task: Task, training: Training) -> bool:
     """What no run accepts, and what equals a simpler layout."""
     cards, shape = task.cards, task.shape
-    N, C, R, stages = training.tensor, training.context, training.replicas, training.pipeline
-    if cards.count % (N * stages):
+    R = training.replicas
+    if training.pipeline > 1 and (training.zero >= 2 or R > 1):  # what `Training` refuses itself
         return True
-    if stages > 1 and (training.zero >= 2 or R > 1 or stages > shape.layers or shape.experts is not None):
-        return True
-    if training.experts > 1 and (training.zero >= 2 or R > 1 or N > 1):
-        return True
-    data = ranks_of_data(training, cards.count)
-    if data % C or data % R or data % training.experts or training.rows_per_update % (data // C):
-        return True
-    muon = type(training.optimizer).__name__ == "Muon"
-    if N > 1 and (
-        training.zero >= 2
-        or training.linears == "fp8"
-        or muon
-        or shape.heads % N
-        or shape.kv_heads % N
-        or shape.mlp % N
-    ):
-        return True
-    if muon and training.zero >= 2 and cards.count > 1:
+    if next(layout_faults(training, shape, cards.count, task.row_length), None) is not None:
         return True
     if host_memory(shape, training, cards) > (1 - SPARE) * cards.host_memory_gb * GB:
         return True
-    shards = data // R
+    shards = ranks_of_data(training, cards.count) // R
     if "zero" not in task.fields and training.zero and shards == 1:
         return True
-    return R > 1 and "replicas" not in task.fields and (shards * N) % cards.per_host != 0
+    return R > 1 and "replicas" not in task.fields and (shards * training.tensor) % cards.per_host != 0
 
 
 def _simplest_first(candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -41,6 +41,15 @@ from gristmill.trainer.step.stepper import Stepper, stepper_of
 
 Evaluate = Callable[[Decoder, int], dict[str, float]]
 
+
+@dataclass(frozen=True)
+class Target:
+    """One of the values that an evaluation gives."""
+
+    name: str
+    higher: bool = False  # is better
+
+
 OVERFLOWS = 40  # in a row: by then fp16's loss scale has nowhere left to fall
 
 
@@ -63,10 +72,12 @@ class Outcome:
 @dataclass(frozen=True)
 class Evaluation:
     """`ask` is called by all ranks, with the model as it stands and the number of updates made, after every `every`
-    updates and at the end (None: at the end alone). With `average`, FOLDER/model is another: the mean of several."""
+    updates and at the end (None: at the end alone). With `average`, FOLDER/model is another: the mean of several.
+    `target`: what `patience` follows."""
 
     ask: Evaluate
     every: int | None
+    target: Target | None = None
 
     def __post_init__(self) -> None:
         progress.check_every(self.every)
@@ -82,6 +93,7 @@ def train(
     ranks: RankGroup = ALONE,
     evaluate: Evaluate | None = None,
     evaluate_every: int | None = None,
+    evaluate_target: Target | None = None,
     save_model: bool = True,
     tokenizer: Path | None = None,
     told: reporting.Told | None = None,
@@ -97,7 +109,9 @@ def train(
     """
     folder = Path(folder)
     progress.check(model.shape, loader, training, ranks)
-    evaluation = None if evaluate is None else Evaluation(evaluate, evaluate_every)
+    evaluation = None if evaluate is None else Evaluation(evaluate, evaluate_every, evaluate_target)
+    if training.patience is not None and (evaluation is None or evaluation.target is None):
+        raise BadRun(f"patience {training.patience} follows the target of an evaluation, and there is none")
     if problem := ranks.gather(
         progress.unwritable(model.shape, folder, tokenizer) if save_model and ranks.first else None
     )[0]:
@@ -217,7 +231,7 @@ class TrainingRun:
     def train(self) -> None:
         """Starts a new feed whenever the rows on their way are not those to read next: after a return to a
         checkpoint, or when a bucket is opened."""
-        while self.progress.update < self.training.updates:
+        while not self._ended():
             progress.set_back(self.loader, self.progress.loader)
             rows_per_step, left_out = self.progress.rows_per_step, frozenset(self.progress.left_out)
             if rows_per_step is None:
@@ -226,11 +240,16 @@ class TrainingRun:
             depth = DEPTH if self.stepper.plan is None else max(DEPTH, steps)  # it takes an update at once
             with Feed(self.loader, rows_per_step, self.device, left_out, depth, self.stepper.part_of) as feed:
                 stale = False
-                while not stale and self.progress.update < self.training.updates:
+                while not stale and not self._ended():
                     self._update(feed)
                     stale = self._finish_update()
         progress.set_back(self.loader, self.progress.loader)
         self.reporter.clock(self.progress)
+
+    def _ended(self) -> bool:
+        patience = self.training.patience
+        lost = patience is not None and self.progress.not_better >= patience
+        return lost or self.progress.update >= self.training.updates
 
     def _update(self, feed: Feed) -> None:
         try:
@@ -292,9 +311,12 @@ class TrainingRun:
             self.reporter.report(self.progress, self.stepper.balance.facts())
         if evaluates and evaluation is not None:
             self._evaluate(evaluation)
-        if saves or signals:
+        early = self._ended() and not ends
+        if early and not reports:
+            self.reporter.report(self.progress, self.stepper.balance.facts())
+        if saves or signals or (early and training.checkpoint_every is not None):
             self._save()
-        if signals and not ends:
+        if signals and not (ends or early):
             raise Stopped(
                 f"{signals[0]} after {updates:,} of {training.updates:,} updates; a checkpoint is in {self.checkpoints}"
             )
@@ -401,6 +423,12 @@ class TrainingRun:
             values = evaluation.ask(model, self.progress.update)
         model.train()
         self.reporter.report_evaluation(self.progress.update, values)
+        if self.training.patience is not None and evaluation.target is not None:
+            now = self.progress
+            [value, *_] = self.ranks.all.gather(float(values[evaluation.target.name]))  # one for all ranks
+            worth = -value if evaluation.target.higher else value
+            better = now.best is None or worth < now.best
+            now.best, now.not_better = (worth, 0) if better else (now.best, now.not_better + 1)
 
     def _save(self) -> None:
         now = self.progress

@@ -19,9 +19,8 @@ from gristmill.kernels.common.files import write_whole
 from gristmill.shards.format import BadShards, ShardMeta
 from gristmill.shards.loader import Loader
 from gristmill.trainer.model.shapes import DecoderShape
-from gristmill.trainer.parallel.pipeline_plan import plan_for
 from gristmill.trainer.parallel.ranks import RankGroup
-from gristmill.trainer.run.settings import Training, differences
+from gristmill.trainer.run.settings import Training, differences, layout_faults
 from gristmill.trainer.run.unlocking import Unlocked
 
 RUN, METRICS, CHECKPOINTS, MODEL = "run.json", "metrics.jsonl", "checkpoints", "model"
@@ -38,7 +37,8 @@ class BadRun(ValueError):
 @dataclass
 class Progress:
     """`update` is how many were made, refused ones counted. `loader` is its state after what they read; `left_out` are
-    places of batches that are passed over, `log` what buckets were opened when, `went_back` the events of all returns,
+    places of batches that are passed over, `log` what buckets were opened when, `best` the target's best value and
+    `not_better` the measurements since, `went_back` the events of all returns,
     `line_...` what waits for the next line of metrics."""
 
     update: int = 0
@@ -56,6 +56,8 @@ class Progress:
     watch: dict[str, Any] = field(default_factory=lambda: {"losses": [], "norms": []})
     log: list[dict[str, Any]] = field(default_factory=list)
     stage_losses: list[float] = field(default_factory=list)
+    best: float | None = None
+    not_better: int = 0
     went_back: list[dict[str, Any]] = field(default_factory=list)
     line_losses: list[float] = field(default_factory=list)
     line_events: list[dict[str, Any]] = field(default_factory=list)
@@ -98,14 +100,8 @@ def check(shape: DecoderShape, loader: Loader, training: Training, every_rank: R
             f"the loader is that of rank {loader.rank} of {loader.world}, this process sees the rows of rank {rank} of "
             f"{ranks}"
         )
-    if training.linears == "fp8" and meta.row_length % 16:
-        raise BadRun(f"{where}: rows of {meta.row_length:,} tokens; products in fp8 need a multiple of 16")
-    training.check_step(ranks)
-    if training.pipeline > 1:
-        try:
-            plan_for(shape, training.pipeline, training.schedule_for(shape, every_rank.count))
-        except ValueError as error:
-            raise BadRun(str(error)) from error
+    if fault := next(layout_faults(training, shape, every_rank.count, meta.row_length), None):
+        raise BadRun(": ".join(fault))
 
 
 def check_model(shape: DecoderShape, meta: ShardMeta, where: Path) -> None:

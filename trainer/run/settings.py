@@ -8,7 +8,8 @@ it: where checkpoints are averaged, and where the guard goes back to one and lea
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from math import gcd
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -17,7 +18,7 @@ from pydantic.dataclasses import dataclass
 from gristmill.trainer.checked import CHECKED, Count, Number, from_json, to_json
 from gristmill.trainer.model.shapes import DecoderShape
 from gristmill.trainer.parallel.expert_parallel import Balance
-from gristmill.trainer.parallel.pipeline_plan import SCHEDULES, SPLIT, Schedule, chosen
+from gristmill.trainer.parallel.pipeline_plan import SCHEDULES, SPLIT, Schedule, chosen, ranks_of
 from gristmill.trainer.parallel.replicas import ReplicaGradients
 from gristmill.trainer.run.guard import Guard
 from gristmill.trainer.run.schedule import RateSchedule
@@ -29,6 +30,7 @@ Precision = Literal["float32", "bf16", "fp16"]
 Recompute = Literal["none", "selective", "full"]
 Zero = Literal[0, 1, 2, 3]
 Linears = Literal["bf16", "fp8"]
+Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
 
 OPTIMIZERS: dict[str, type[AdamW] | type[Muon]] = {"adamw": AdamW, "muon": Muon}
 OPTIMIZER, SCHEDULE, GUARD = AdamW(rate=3e-4, weight_decay=0.1, betas=(0.9, 0.95)), RateSchedule(), Guard()
@@ -63,7 +65,8 @@ class Training:
     the run is stopped. A checkpoint of a stop between two is kept beside them until the next. `average`: the final
     model is the mean of this many last checkpoints, without those of stops (1: the last). A line of metrics every
     `metrics_every` updates; with `grams_per_kwh` of CO2, grams too. `unlocking`: buckets are opened as the loss
-    falls, by a loader whose order is `gristmill.trainer.run.unlocking.Unlocked`.
+    falls, by a loader whose order is `gristmill.trainer.run.unlocking.Unlocked`. `patience`: the run ends when the
+    evaluation's target has not improved for so many measurements.
     """
 
     updates: Count  # in all
@@ -86,7 +89,8 @@ class Training:
     offload: bool = False  # keeps the optimiser's state on the CPU
     compile: bool | None = None  # on CUDA only unless given
     deterministic: bool = False  # the same bits each time on one GPU, at some cost
-    seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0  # of the weights
+    seed: Seed = 0  # of the initial weights
+    data_seed: Seed | None = None  # of the order of rows; as `seed` unless given
     checkpoint_every: Count | None = 500  # so many updates; null: only when stopped
     keep: Count = 2  # so many last checkpoints
     average: Count = 1  # the final model is the mean of so many last checkpoints
@@ -95,6 +99,7 @@ class Training:
     grams_per_kwh: Number | None = None  # of CO2; metrics then have grams
     guard: Guard = GUARD  # against updates that are not finite or far off
     unlocking: Unlocking | None = None  # opens buckets of a curriculum as the loss falls
+    patience: Count | None = None  # ends when so many measurements brought nothing better
 
     def __post_init__(self) -> None:
         if self.rows_per_step is not None and self.rows_per_step > self.rows_per_update:
@@ -103,6 +108,10 @@ class Training:
             )
         if self.average > self.keep and self.average > 1:
             raise ValueError(f"average {self.average} needs as many checkpoints; keep is {self.keep}")
+        if self.patience is not None and self.average > 1:
+            raise ValueError(
+                f"patience {self.patience} goes with average 1: a run that ends early has fewer checkpoints"
+            )
         if self.checkpoint_every is None and (self.average > 1 or self.guard.action == "back"):
             raise ValueError("checkpoint_every is None, but average and guard.action 'back' need checkpoints")
         if self.checkpoint_every and self.average > -(-self.updates // self.checkpoint_every):
@@ -127,6 +136,10 @@ class Training:
                 f"pipeline_schedule {self.pipeline_schedule!r} computes weight gradients later, which neither fp8, "
                 "fp16 nor compiled blocks can: take '1f1b' or 'interleaved'"
             )
+
+    @property
+    def order_seed(self) -> int:
+        return self.seed if self.data_seed is None else self.data_seed
 
     @property
     def ranks_of_a_row(self) -> int:
@@ -206,10 +219,103 @@ class Training:
         checkpoints_tell = self.average > 1 or (self.guard.action == "back" and self.guard.around > 0)
         ways = {*WAYS} - {"checkpoint_every"} if checkpoints_tell else WAYS
         facts = {name: value for name, value in self.facts().items() if name not in ways}
-        for name, value in (("replica_gradients", "float32"), ("balance", None)):
+        for name, value in (
+            ("replica_gradients", "float32"),
+            ("balance", None),
+            ("data_seed", None),
+            ("patience", None),
+        ):
             if facts[name] == value:
                 del facts[name]  # runs that began before there was the setting have none
         return facts
+
+
+def layout_faults(training: Training, shape: DecoderShape, ranks: int, row_length: int) -> Iterator[tuple[str, str]]:
+    """Why no run of these settings over so many ranks begins: the field, and what to take instead. What is wrong
+    whatever the shape and the ranks, `Training` refuses itself."""
+    N, C, E, P, R = training.tensor, training.context, training.experts, training.pipeline, training.replicas
+    muon = not isinstance(training.optimizer, AdamW)
+    of_stage = ranks // P
+    if ranks % P:
+        yield "pipeline", f"{ranks} ranks cannot be cut into {P} stages; {_take('pipeline', ranks)}"
+        return
+    if of_stage % N:
+        yield (
+            "tensor",
+            f"{of_stage} ranks cannot be cut into groups of {N} that share each layer; {_take('tensor', of_stage)}",
+        )
+        return
+    data = of_stage // N
+    for name, count, what in (
+        ("context", C, f"groups of {C} that share each row"),
+        ("experts", E, f"groups of {E} that share the experts"),
+        ("replicas", R, f"{R} replicas"),
+    ):
+        if data % count:
+            yield name, f"{data} ranks cannot be cut into {what}; {_take(name, data)}"
+            return
+    try:
+        training.check_step(data // C)
+    except ValueError as error:
+        yield str(error).split(" ")[0], str(error)
+        return
+    if N > 1:
+        if training.zero >= 2:
+            yield "zero", f"zero {training.zero} does not go with tensor {N}: take zero 1, or tensor 1"
+        if training.linears == "fp8":
+            yield "linears", f"linears 'fp8' do not go with tensor {N}: take 'bf16', or tensor 1"
+        if muon:
+            yield "optimizer", f"Muon needs whole matrices, which tensor {N} cuts: take adamw, or tensor 1"
+        if shape.experts is not None or shape.qk_norm is not None:
+            what = "experts" if shape.experts is not None else "normed queries and keys"
+            yield "tensor", f"a model with {what} is not cut: take tensor 1"
+        for name, number in (("heads", shape.heads), ("kv_heads", shape.kv_heads), ("mlp", shape.mlp)):
+            if number % N:
+                yield (
+                    "tensor",
+                    f"{N} ranks cannot share {number:,} {name} equally; {_take('tensor', gcd(number, of_stage))}",
+                )
+    if P > 1:
+        if shape.experts is not None:
+            yield "pipeline", "does not go with a mixture of experts: take pipeline 1, and experts for its ranks"
+        elif shape.layers < P:
+            yield (
+                "pipeline",
+                f"{P} stages need a block each, and the model has {shape.layers}; {_take('pipeline', gcd(ranks, shape.layers))}",
+            )
+        elif training.pipeline_schedule is not None and len(ranks_of(training.pipeline_schedule, P)) > shape.layers:
+            stages = len(ranks_of(training.pipeline_schedule, P))
+            yield (
+                "pipeline_schedule",
+                f"{training.pipeline_schedule!r} has {stages} stages, the model {shape.layers} blocks: take '1f1b' or 'zb1p'",
+            )
+    if E > 1:
+        if shape.experts is None:
+            yield "experts", f"{E} ranks are to share the experts, and the model has none: take experts 1"
+        elif shape.experts.number % E:
+            yield (
+                "experts",
+                f"{E} ranks cannot share {shape.experts.number} experts equally; {_take('experts', gcd(shape.experts.number, data))}",
+            )
+        for name, wrong in (("zero", training.zero >= 2), ("tensor", N > 1), ("replicas", R > 1)):
+            if wrong:
+                yield (
+                    name,
+                    f"{name} {getattr(training, name)} does not go with experts {E}: take {name} 1, or experts 1",
+                )
+    if muon and training.zero >= 2 and ranks > 1:
+        yield "zero", f"zero {training.zero} cuts matrices, which Muon needs whole: take zero 1, or adamw"
+    if training.linears == "fp8" and row_length % 16:
+        yield (
+            "linears",
+            f"linears 'fp8' need rows of a multiple of 16 tokens, and these have {row_length:,}: take 'bf16'",
+        )
+
+
+def _take(name: str, ranks: int) -> str:
+    """The counts that divide so many ranks, up to 64."""
+    counts = [count for count in range(1, min(ranks, 64) + 1) if ranks % count == 0]
+    return f"take {name} {', '.join(map(str, counts[:-1]))} or {counts[-1]}" if len(counts) > 1 else f"take {name} 1"
 
 
 def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any], before: str = "") -> list[str]:

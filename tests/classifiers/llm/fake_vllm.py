@@ -17,7 +17,10 @@ BLOCK = 16
 LLM_ARGUMENTS = {
     "model", "revision", "tensor_parallel_size", "dtype", "quantization", "load_format", "enable_prefix_caching", "max_model_len",
     "gpu_memory_utilization", "seed", "skip_tokenizer_init", "trust_remote_code", "enforce_eager", "max_num_seqs",
-    "kv_cache_dtype", "hf_overrides", "speculative_config",
+    "kv_cache_dtype", "hf_overrides", "speculative_config", "block_size", "calculate_kv_scales", "cpu_offload_gb",
+    "disable_cascade_attn", "disable_custom_all_reduce", "enable_chunked_prefill", "enable_expert_parallel",
+    "kv_cache_memory_bytes", "limit_mm_per_prompt", "max_num_batched_tokens", "max_parallel_loading_workers",
+    "mm_processor_kwargs", "num_gpu_blocks_override",
 }  # fmt: skip
 
 __version__ = "0.26.0 (made up)"

@@ -301,6 +301,28 @@ def test_the_benchmark_of_serving_runs_through_on_the_made_up_engine(tmp_path, c
     assert labels["feeding"]["feeding"] != "still measuring" and labels["plain"]["sizes"]["documents"] == 30
 
 
+@pytest.mark.slow
+def test_all_stages_run_through_on_the_made_up_engine(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("pypdfium2")
+    from benchmarks.judges import vllm_stages
+    from gristmill.stages.judge import llm_score
+
+    for name in ("TURN", "_imported"):  # which the script sets
+        monkeypatch.setattr(f"gristmill.classifiers.llm.vllm.{name}", getattr(vllm_stages.back_end, name))
+    llm_score.opened.cache_clear()
+    vllm_stages.main(["--work", str(tmp_path), "--engine", "fake"])
+    lines = {line["what"]: line for line in map(json.loads, capsys.readouterr().out.splitlines())}
+    names = [f"stage: {name}" for name in vllm_stages.points(vllm_stages.options_of(["--work", str(tmp_path)]))]
+    assert [what for what in lines if what.startswith("stage: ")] == names and len(names) == 12
+    assert not [line for line in lines.values() if "failed" in line]
+    assert all({"vllm", "torch"} <= lines[name]["versions"].keys() for name in names)
+    marks = [lines[f"stage: {name}"]["marks"] for name in ("llm_score", "feeding", "options")]
+    assert marks == [20, 15 * 64, 20] and lines["stage: options"]["largest_difference_to_plain"] == 0
+    assert any(name.startswith("fed: with") for name in lines["stage: feeding"]["noted"])
+    assert lines["stage: ocr"]["noted"]["ocr_pages"] == 4 and lines["stage: refine"]["noted"]["refine_asked"] >= 20
+    assert lines["stage: judge rate"]["tasks"] == ["educational", "depth"]
+
+
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
 def test_the_made_up_engine_takes_nothing_that_the_real_one_would_not():
     import vllm

@@ -30,7 +30,7 @@ from gristmill.classifiers.rating.prompts import (
     reasoned,
 )
 from gristmill.classifiers.rating.reading import UNREAD, agreement
-from gristmill.classifiers.rating.rubric import ByRubric
+from gristmill.classifiers.rating.rubric import ByDescription, ByRubric
 from gristmill.classifiers.rating.sample import cut_texts, sample
 from gristmill.mixing.weights import tables
 from tests.classifiers.llm.llm_models import RuleModel, trained_tokenizer
@@ -253,7 +253,7 @@ def gullible(request: Request) -> Answer:
 
 def test_orders_do_not_change_the_mark_of_a_model_that_quotes_them():
     documents = [SampledDocument("web", i, text, 100.0) for i, text in enumerate(orders())]
-    labels = medu.label(RuleModel(gullible), "math", "a math test", documents, "reasoned")
+    labels = medu.label(RuleModel(gullible), "math", ByDescription("a math test", "reasoned"), documents)
     assert len(documents) == 18 and labels.label.tolist() == [LABELS.index("Poor")] * 18 and not labels.failures
 
 
@@ -271,7 +271,7 @@ def test_the_mark_at_once_is_the_expected_one():
     def rule(request: Request) -> Answer:
         return Answer(logprobs=tuple(next(value for name, value in logs.items() if name in request.own)))
 
-    found = medu.label(RuleModel(rule), "math", "d", documents, "at_once")
+    found = medu.label(RuleModel(rule), "math", ByDescription("d"), documents)
     assert found.mark == pytest.approx([(0.1 + 0.15 + 0.15 + 0.05) / 0.9, 1.0, 0.5])
     assert found.label.tolist() == [2, 0, 0] and found.mass == pytest.approx([0.9, np.exp(-1.0), 0.0], abs=1e-9)
     assert found.probabilities.sum(axis=1) == pytest.approx([1, 1, 1]) and found.readable.all()
@@ -283,7 +283,7 @@ def test_the_mark_at_once_is_the_expected_one():
 )
 def test_probabilities_that_are_none_fail(answer):
     with pytest.raises(MeduError, match="source 'web', task 'math': 1 of 1"):
-        medu.label(RuleModel(lambda request: answer), "math", "d", [SampledDocument("web", 1, "x", 1.0)], "at_once")
+        medu.label(RuleModel(lambda request: answer), "math", ByDescription("d"), [SampledDocument("web", 1, "x", 1.0)])
 
 
 def test_too_many_failures_of_one_source_are_an_error_that_shows_them():
@@ -295,15 +295,15 @@ def test_too_many_failures_of_one_source_are_an_error_that_shows_them():
             prompt_tokens=5, completion_tokens=2, finish="stop",
         )  # fmt: skip
 
-    found = medu.label(RuleModel(rule_for({0, 2})), "math", "d", documents, "reasoned")
+    found = medu.label(RuleModel(rule_for({0, 2})), "math", ByDescription("d", "reasoned"), documents)
     assert found.failures == {"web": {"no_score": 2}} and found.account.failures == {"no_score": 2}
     assert found.readable.sum() == 198 and found.label[0] == UNREAD and found.account.calls == 200
     with pytest.raises(MeduError, match=r"source 'web', task 'math': 3 of 100 .*3 no_score.*2\.0%") as caught:
-        medu.label(RuleModel(rule_for({0, 2, 4})), "math", "d", documents, "reasoned")
+        medu.label(RuleModel(rule_for({0, 2, 4})), "math", ByDescription("d", "reasoned"), documents)
     assert str(caught.value).count("I cannot say.") == 3 and "document 4" in str(caught.value)
     assert (
         medu.label(
-            RuleModel(rule_for(set(range(50)))), "math", "d", documents, "reasoned", most_failures=0.5
+            RuleModel(rule_for(set(range(50)))), "math", ByDescription("d", "reasoned"), documents, most_failures=0.5
         ).readable.sum()
         == 150
     )
@@ -324,7 +324,7 @@ def test_two_readings_are_held_against_each_other():
         return Answer(text=f"Final Score: {LABELS[i % 5]}", finish="stop")
 
     model = RuleModel(rule)
-    said = [medu.label(model, "math", "d", documents, reading) for reading in ("reasoned", "at_once")]
+    said = [medu.label(model, "math", ByDescription("d", reading), documents) for reading in ("reasoned", "at_once")]
     found = medu.readings_agree(*said)
     assert found.documents == 50 and np.sum(found.confusion) == 50 and found.exact == 0.92
     assert 0.85 < found.kappa < 0.95 and found.rank_correlation > 0.8
@@ -436,9 +436,10 @@ def test_sampled_documents_are_marked_into_utilities_that_mixing_reads(tmp_path)
     model = RuleModel(rule)
     with AnswerCache(tmp_path / "answers.jsonl") as cache:
         labels = [
-            medu.label(model, task, f"a {task} test", documents, "reasoned", cache) for task in ("math", "code: new")
+            medu.label(model, task, ByDescription(f"a {task} test", "reasoned"), documents, cache)
+            for task in ("math", "code: new")
         ]
-        again = medu.label(model, "math", "a math test", documents, "reasoned", cache)
+        again = medu.label(model, "math", ByDescription("a math test", "reasoned"), documents, cache)
     assert (
         len(model.asked) == 1024
         and again.account.kept == 512

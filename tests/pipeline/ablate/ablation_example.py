@@ -16,14 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gristmill.pipeline.ablate.evaluation import documents_of
 from gristmill.pipeline.ablate.jobs import Job
 from gristmill.pipeline.ablate.plan import load
-from gristmill.pipeline.ablate.records import Run, run_of
 from gristmill.pipeline.ablate.run import run
 from gristmill.pipeline.ablate.show import AblationUi
 from gristmill.pipeline.ablate.work import JobResult, items_of
 from gristmill.pipeline.ablate.workers import Crew
+from gristmill.pipeline.train.evaluation import documents_of
+from gristmill.pipeline.train.records import Run, run_of
 from tests.pipeline.ablate.ablation_sets import PLAN, make_set, tales
 
 EFFECTS = {"control": 0.0, "base": 0.2, "clean": -0.02, "noise": 0.03}  # bits per byte

@@ -66,8 +66,16 @@ def tales(count: int, seed: int, shuffled: float = 0.0) -> list[str]:
     return texts
 
 
-def make_set(folder: Path, texts: Sequence[str], name: str = "tales", row_length: int = ROW_LENGTH) -> Path:
-    """A set of one shard, with its tokenizer beside it."""
+def make_set(
+    folder: Path,
+    texts: Sequence[str],
+    name: str = "tales",
+    row_length: int = ROW_LENGTH,
+    segments: Sequence[int] = (),
+    difficulty: Sequence[float] | None = None,
+) -> Path:
+    """A set of one shard, with its tokenizer beside it. `segments` are the texts with which each begins; the buckets of
+    a `difficulty` between 0 and 1 are its quarters."""
     by = tokenizer()
     tokens = [[*by.encode(text).ids, 256] for text in texts]
     written = by.to_str()
@@ -78,9 +86,14 @@ def make_set(folder: Path, texts: Sequence[str], name: str = "tales", row_length
     uids = np.array([xxhash.xxh3_64_intdigest(f"{i} {text}".encode()) for i, text in enumerate(texts)], np.uint64)
     documents = Documents(
         np.concatenate([np.array(each, meta.dtype) for each in tokens]), np.concatenate([[0], np.cumsum(sizes)]), uids,
-        np.zeros(len(texts), np.int64), np.zeros(len(texts), np.int16), np.full(len(texts), np.nan, np.float32),
+        np.zeros(len(texts), np.int64),
+        np.zeros(len(texts), np.int16) if difficulty is None else (4 * np.asarray(difficulty)).astype(np.int16),
+        np.asarray(np.full(len(texts), np.nan) if difficulty is None else difficulty, np.float32),
     )  # fmt: skip
-    table = shard_table(meta, [name], documents, best_fit(sizes, row_length, np.array([0, len(texts)])))
+    edges = [*(segments or [0]), len(texts)]
+    packed = best_fit(sizes, row_length, np.array(edges))
+    table = shard_table(meta, [name], documents, packed)
+    first_rows = [int(packed.row[packed.document >= edge].min()) for edge in segments]
     (folder / "tokenizer").mkdir(parents=True, exist_ok=True)
     (folder / "tokenizer" / "tokenizer.json").write_text(written, encoding="utf-8")
     with (folder / "shard-00000.arrow").open("wb") as file:
@@ -92,7 +105,7 @@ def make_set(folder: Path, texts: Sequence[str], name: str = "tales", row_length
         "bytes": len(data),
         "checksum": xxhash.xxh3_128_hexdigest(data),
     }
-    (folder / "index.json").write_text(json.dumps(index_of(meta, [entry])), encoding="utf-8")
+    (folder / "index.json").write_text(json.dumps(index_of(meta, [entry], first_rows)), encoding="utf-8")
     return folder
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gristmill.pipeline.ablate.feeding import Thinned, blended, epochs_of, kept_rows, rows_and_order, size_of
+from gristmill.pipeline.train.feeding import Thinned, blended, epochs_of, kept_rows, rows_and_order, size_of
 from gristmill.shards.loader import Loader
 from gristmill.shards.reader import open_shards
 from tests.pipeline.ablate.ablation_sets import make_set, tales

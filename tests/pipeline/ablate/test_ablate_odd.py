@@ -47,7 +47,7 @@ def texts(path: Path, hosts: list[str], kinds: list[str]) -> None:
 @pytest.mark.parametrize("missing", ["torch", "scipy"])
 def test_a_package_that_is_missing_is_said_before_any_work(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == missing else object())
-    with pytest.raises(RecipeError, match=rf"needs {missing}: pip install 'gristmill\[gpu\]'"):
+    with pytest.raises(RecipeError, match=rf"needs {missing}: pip install '\.\[gpu\]'"):
         needs_packages()
 
 

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from gristmill.pipeline.ablate.jobs import training_facts
-from gristmill.pipeline.ablate.plan import TrainingPlan, load, one_arm
+from gristmill.pipeline.ablate.checks import CHECKPOINTS
+from gristmill.pipeline.ablate.plan import load, one_arm
 from gristmill.pipeline.ablate.protocols import Protocol
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.store.storage import digest
+from gristmill.pipeline.train.plan import TrainingPlan, facts_of
 from gristmill.trainer.run.settings import Training as TrainerSettings
 from tests.pipeline.ablate.ablation_example import EFFECTS, FAILS, write_example
 
@@ -49,7 +50,8 @@ def said(tmp_path: Path, *changes: tuple[str, str]) -> str:
 def test_a_good_plan_is_read_with_every_default(tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text(GOOD)
     plan = load(tmp_path / "plan.yaml").plan
-    assert (plan.control, plan.arms, plan.seeds, plan.protocol.new, plan.evaluate.guard_budget) == (
+    arms = {name: arm.mix for name, arm in plan.arms.items()}
+    assert (plan.control.mix, arms, plan.seeds, plan.protocol.new, plan.evaluate.guard_budget) == (
         {"d": 1.0},
         {"n": {"n": 1.0}},
         (0, 1, 2, 3, 4),
@@ -69,7 +71,7 @@ def test_the_recipe_to_copy_is_a_good_plan() -> None:
         (("control: d\n", ""), "1: control is missing: without one nothing can be said"),
         (("  n: n", "  n: m"), "5: arms.n.m: no set is called m"),
         (("  n: n", "  control: n"), "5: arms.control: this name is taken"),
-        (("  n: n", "  n: {n: -1}"), "5: arms.n.n: Input should be greater than 0, not -1"),
+        (("  n: n", "  n: {n: -1}"), "5: arms.n.mix.n: Input should be greater than 0, not -1"),
         (
             ("files: a.parquet", "files: a.parquet\n      clustr: host"),
             "13: evaluate.texts.prose.clustr: no such field; did you mean cluster?",
@@ -86,9 +88,9 @@ def test_the_recipe_to_copy_is_a_good_plan() -> None:
         (("arms:\n  n: n\n", "arms: {}\n"), "4: arms: at least one arm was expected"),
         (
             ("  n: n\n", "  n: n\n  again: {n: 2}\n"),
-            "6: arms.again: is the mix of arms.n, so that their runs would be the same",
+            "6: arms.again: is the mix of arms.n in the same order, so that their runs",
         ),
-        (("  n: n\n", "  n: {d: 3}\n"), "5: arms.n: is the mix of the control, so that"),
+        (("  n: n\n", "  n: {d: 3}\n"), "5: arms.n: is the mix of the control in the same order, so that"),
         (("  n: n\n", "  n: n\n  n: d\n"), "6: n stands here a second time"),
         (
             ("tokens: 100\n", "tokens: 5B\n"),
@@ -162,7 +164,7 @@ def test_an_arm_that_is_not_there(tmp_path: Path) -> None:
 def test_protocols_end_at_zero(name: Any, share: float, kind: str) -> None:
     protocol = Protocol(name=name)
     training = TrainerSettings.from_facts(
-        training_facts(TrainingPlan(), 0.01, 64_000, 10, 1, "cpu", protocol.schedule(None, 100))
+        facts_of(TrainingPlan(), 100, False, rate=0.01, schedule=protocol.schedule(None, 100))
     )
     assert protocol.new == share and training.schedule.kind == kind and training.updates == 100
     assert training.schedule.share(99, 100) <= 0.021 and training.schedule.share(50, 100) > (
@@ -182,8 +184,8 @@ def test_two_stages_have_an_update_each_and_the_rate_falls_as_the_new_data_come(
     protocol = Protocol(name="two_stage", steady=steady)
     before = protocol.updates_before(updates)
     assert 1 <= before < updates and abs(before - steady * updates) <= 1
-    facts = training_facts(
-        TrainingPlan(rows_per_update=1), 0.01, updates, 1, 1, "cpu", protocol.schedule(None, updates)
+    facts = facts_of(
+        TrainingPlan(rows_per_update=1), updates, False, rate=0.01, schedule=protocol.schedule(None, updates)
     )
     schedule = TrainerSettings.from_facts(facts).schedule
     shares = [schedule.share(update, updates) for update in range(updates)]
@@ -228,15 +230,8 @@ def test_numbers_that_lead_nowhere_are_refused(tmp_path: Path, change: tuple[str
 
 
 def test_under_muon_all_that_is_no_matrix_follows_the_plan_too() -> None:
-    facts = training_facts(
-        TrainingPlan(optimizer="muon", weight_decay=0.02),
-        3e-5,
-        64_000,
-        10,
-        1,
-        "cpu",
-        Protocol(name="llama3").schedule(None, 100),
-    )
+    schedule = Protocol(name="llama3").schedule(None, 100)
+    facts = facts_of(TrainingPlan(optimizer="muon", weight_decay=0.02), 100, False, rate=3e-5, schedule=schedule)
     made = TrainerSettings.from_facts(facts).optimizer
     assert (made.rate, made.weight_decay, made.adamw.rate, made.adamw.weight_decay) == (3e-5, 0.02, 3e-5, 0.02)
 
@@ -256,7 +251,10 @@ def test_equal_settings_have_the_identity_that_they_always_had() -> None:
     for plan in plans:
         for device in ("cpu", "cuda"):
             for name in ("llama3", "two_stage", "from_scratch"):
-                schedule = Protocol(name=name).schedule(plan.warmup, plan.updates(10_000_000, 512))
-                facts = training_facts(plan, float(plan.rate or 0), 10_000_000, 512, 3, device, schedule)
+                updates = plan.updates(10_000_000, 512)
+                schedule = Protocol(name=name).schedule(plan.warmup, updates)
+                facts = facts_of(
+                    plan, updates, device == "cuda", rate=0.0, schedule=schedule, checkpoints=CHECKPOINTS, seed=3
+                )
                 identities.append(TrainerSettings.from_facts(facts).identity())
     assert len(identities) == 18 and digest(identities) == "b25a0859440053403465db35f0f54cb9"

@@ -19,12 +19,12 @@ import pytest
 from typer.testing import CliRunner
 
 from gristmill.pipeline.ablate.plan import load
-from gristmill.pipeline.ablate.progress import PROGRESS, RunClock, RunProgress, progress_in
-from gristmill.pipeline.ablate.records import Job
 from gristmill.pipeline.ablate.run import run
 from gristmill.pipeline.ablate.show import AblationEvents, AblationUi
 from gristmill.pipeline.ablate.workers import Crew
 from gristmill.pipeline.cli.app import app
+from gristmill.pipeline.train.progress import PROGRESS, RunClock, RunProgress, progress_in
+from gristmill.pipeline.train.records import Job
 from tests.pipeline.ablate.ablation_sets import held_out, make_plan
 
 pytest.importorskip("torch")

@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from gristmill.pipeline.ablate.estimate import foreseen
-from gristmill.pipeline.ablate.feeding import SetSize
 from gristmill.pipeline.ablate.jobs import data_seed, runs_of
 from gristmill.pipeline.ablate.plan import load
-from gristmill.pipeline.ablate.records import Run
 from gristmill.pipeline.ablate.rules import ASSUMED, changed_places, power_before, readings_of
 from gristmill.pipeline.ablate.run import PreparedAblation
 from gristmill.pipeline.ablate.show import reasons, verdicts
@@ -21,6 +19,8 @@ from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.report.ablation import build_page
 from gristmill.pipeline.report.ablation_record import remarks
+from gristmill.pipeline.train.feeding import SetSize
+from gristmill.pipeline.train.records import Run
 from tests.pipeline.ablate.ablation_example import from_scratch, make_example_plan, write_example
 from tests.pipeline.report.test_report import Page
 

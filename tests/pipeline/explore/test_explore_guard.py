@@ -17,6 +17,7 @@ import pytest
 from markupsafe import escape
 from typer.testing import CliRunner
 
+from gristmill.kernels.common.extras import install
 from gristmill.pipeline.cli import app as cli
 from gristmill.pipeline.explore import app as answering
 from gristmill.pipeline.explore.search import BadRequest, as_typed, fields_of, number_of, words_of
@@ -437,7 +438,7 @@ def test_without_its_packages_the_command_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     result = CliRunner().invoke(cli.app, ["explore", str(out), "--no-open"])
-    assert str(result.exception) == 'explore needs Starlette and uvicorn: pip install "gristmill[explore]"'
+    assert str(result.exception) == f"explore needs Starlette and uvicorn: {install('explore')}"
 
 
 def test_a_folder_without_a_run_and_a_port_that_is_taken(tmp_path: Path, out: Path, server: Server) -> None:

@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -23,6 +24,7 @@ from typer.testing import CliRunner, Result
 
 from gristmill.classifiers.judge import load_judge
 from gristmill.classifiers.rating.medu import SampledDocument
+from gristmill.mixing.weights.supply import Supply
 from gristmill.mixing.weights.tables import utilities
 from gristmill.pipeline.cli.app import app
 from gristmill.pipeline.errors import RecipeError, RunFailed
@@ -31,6 +33,7 @@ from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.report.build import build_report
 from gristmill.pipeline.report_data import scores
 from gristmill.pipeline.store.partitions import new_part
+from gristmill.stages.blend.methods import Utilimax
 from gristmill.stages.judge.llm_score import LlmScore
 from tests.classifiers.labelled import BAD, GOOD, texts_of
 from tests.classifiers.llm.llm_server import LanguageServer, chat_reply, prompt_of
@@ -108,13 +111,14 @@ def test_tables_of_any_kind_make_the_same_judge(suffix: str, trained: Path, tmp_
     assert result.exit_code == 0, result.exception
     told = json.loads(result.stdout)
     assert told["metrics"]["quality"]["auc"] > 0.95 and told["training"]["held_out"]["texts"] > 20
-    assert told["grouped_by"] == "the host or value of url"
+    assert told["training"]["grouped_by"] == "the host or value of url"
     assert (tmp_path / "j/weights.safetensors").read_bytes() == (trained / "weights.safetensors").read_bytes()
 
 
 def test_what_was_held_out_is_said_and_no_host_is_on_both_sides(trained: Path, tmp_path: Path) -> None:
     card = load_judge(trained).card
     assert card.training["groups"] is not None and card.training["groups"] < 26
+    assert card.training["grouped_by"] == "the host or value of url"
     result = train(tmp_path / "j", labelled={"files": trained.parent / "table.parquet"})
     assert all(
         said in result.stdout
@@ -132,7 +136,10 @@ def test_two_sets_of_files_and_several_groups(tmp_path: Path) -> None:
     result = train(tmp_path / "j", "--json", **sets, group=["work", "url"], hold_out=0.3)
     assert result.exit_code == 0, result.exception
     told = json.loads(result.stdout)
-    assert told["heads"][0]["labels"] == ["bad", "good"] and told["grouped_by"] == "the host or value of work, url"
+    assert (
+        told["heads"][0]["labels"] == ["bad", "good"]
+        and told["training"]["grouped_by"] == "the host or value of work, url"
+    )
     assert told["training"]["texts"] + told["metrics"]["quality"]["texts"] == 120
 
 
@@ -432,6 +439,80 @@ def test_sources_get_utilities_that_mixers_read_and_nothing_is_asked_twice(tmp_p
     assert "textbooks" in request.shared and request.shared + request.own in prompts  # kept answers serve both
 
 
+WANTED = "Educational value: does the text teach something?"
+
+
+def test_a_description_or_a_rubric_is_a_task_whose_utilities_mixers_read(tmp_path: Path) -> None:
+    facts = medu_folder(tmp_path) | {"sources": {}, "reading": "both"}
+    save(tmp_path / "wanted.txt", WANTED + "\n")
+    facts["tasks"] = {
+        "educational": {"description": WANTED},
+        "same": {"description_file": "wanted.txt"},
+        "rubric": {"rubric": "Does it explain? Good: yes.", "labels": {"Useless": 0.0, "Okay": 0.5, "Good": 0.875}},
+        "quiz": "quiz.jsonl",
+    }
+    with LanguageServer(answering) as server:
+        facts["model"]["endpoint"] = server.url
+        plan = written(tmp_path / "plan.yaml", facts)
+        dry = ask("judge", "rate", plan, "--dry-run")
+        assert dry.exit_code == 0 and WANTED in dry.stdout and not server.asked
+        result = ask("judge", "rate", plan)
+        assert result.exit_code == 0, result.exception
+    text = (tmp_path / "m/utilities.csv").read_text()
+    table = utilities(text)
+    assert table.sources == ("books", "shops") and table.tasks == ("educational", "same", "rubric", "quiz")
+    assert table.values_NT == pytest.approx(np.array([[0.75, 0.75, 0.875, 0.75], [0.0] * 4]), abs=1e-12)
+    prompts = [prompt_of(body) for body in server.bodies]
+    assert sum(WANTED in prompt for prompt in prompts) == 2 * (12 + 12)  # equal requests of two tasks are asked once
+    assert sum("three sections" in prompt for prompt in prompts) == 1  # of the development set alone
+    assert [path.name for path in (tmp_path / "m/descriptions").iterdir()] == ["quiz.txt"]
+    told = json.loads((tmp_path / "m/account.json").read_text())
+    assert {task: one["kappa"] for task, one in told["agreement"].items()} == dict.fromkeys(table.tasks, 1.0)
+    marks = pq.read_table(tmp_path / "m/marks.parquet").to_pylist()
+    assert {row["label"] for row in marks if row["task"] == "rubric"} == {"Good", "Useless"}
+    supply = Supply.of({"books": 1e6, "shops": 1e6}, 1e6)
+    weights, _ = Utilimax(utilities_file=str(tmp_path / "m/utilities.csv"), aversion=0.1).weigh(supply, 0)
+    assert weights[0] > 0.8 and weights.sum() == pytest.approx(1)
+
+
+def test_marks_of_a_run_become_utilities_without_a_model(tmp_path: Path) -> None:
+    as_lines(tmp_path / "books.jsonl", [{"text": f"because {i} " * (1 + i % 3)} for i in range(20)])
+    as_lines(tmp_path / "shops.jsonl", [{"text": f"buy {i}"} for i in range(10)])
+    with LanguageServer(answering) as server:
+        asked = json.dumps({"model": "m", "endpoint": server.url, "rubric": "Useful?", "reading": "reasoned"})
+        sources = "".join(f"  {name}: {{jsonl: {{path: {name}.jsonl}}}}\n" for name in ("books", "shops"))
+        text = f"name: r\nsources:\n{sources}stages:\n  - llm_score: {asked}\n  - write\n"
+        go(save(tmp_path / "r.yaml", text), tmp_path / "out", 0)
+    facts = {"out": "m", "documents": "out", "tasks": {"useful": {"signal": "llm_score"}}}
+    plan = written(tmp_path / "plan.yaml", facts)
+    assert "marks of llm_score" in ask("judge", "rate", plan, "--dry-run").stdout
+    result = ask("judge", "rate", plan)
+    assert result.exit_code == 0, result.exception
+    table = utilities((tmp_path / "m/utilities.csv").read_text())
+    assert (table.sources, table.tasks) == (("books", "shops"), ("useful",))
+    assert table.values_NT.tolist() == [[0.75], [0.0]] and table.errors_NT.tolist() == [[0.0], [0.0]]
+    # by another column, and weighted by tokens: of 3 and 1 tokens with marks 1 and 0 the mean is 0.75
+    rows = [{"text": "x" * (4 * n), "kind": kind, "mark": mark} for kind, n, mark in GROUPS]
+    as_table(tmp_path / "rows.parquet", rows)
+    of_kinds = {"out": "k", "documents": "rows.parquet", "by": "kind", "tasks": {"t": {"signal": "mark"}}}
+    assert ask("judge", "rate", written(tmp_path / "k.yaml", of_kinds)).exit_code == 0
+    assert utilities((tmp_path / "k/utilities.csv").read_text()).values_NT.tolist() == [[0.75], [0.5]]
+    for change, said in (
+        ({"tasks": {"t": {"signal": "none"}}}, "no column 'none'"),
+        ({"tasks": {"t": {"signal": "text"}}}, "holds no numbers"),
+        ({"model": {"model": "m"}}, "is not asked: all tasks have a `signal`"),
+        ({"tasks": {"t": {"signal": "mark"}, "d": {"description": "good"}}}, "`model` is missing"),
+    ):
+        assert said in fails("judge", "rate", written(tmp_path / "k.yaml", of_kinds | change))
+    as_table(tmp_path / "rows.parquet", [*rows, {"text": "more", "kind": "b", "mark": None}])
+    assert "1 of 3 documents have no 'mark', more than 2.0%" in fails(
+        "judge", "rate", written(tmp_path / "k.yaml", of_kinds)
+    )
+
+
+GROUPS = [("a", 3, 1.0), ("a", 1, 0.0), ("b", 2, 0.5), ("b", 7, 0.5)]
+
+
 def test_every_source_is_found_with_documents_or_the_run_does_not_begin(tmp_path: Path) -> None:
     for name, count in (("full", 5), ("blank", 3), ("one", 1)):
         as_lines(tmp_path / f"{name}.jsonl", [{"text": "" if name == "blank" else f"text {i}"} for i in range(count)])
@@ -514,6 +595,12 @@ def test_a_run_that_failed_half_way_goes_on(tmp_path: Path) -> None:
         ),
         ({"model": {"key_variable": "KEY"}}, "`key_variable` is for an endpoint"),
         ({"tasks": {"none": "none.jsonl"}}, "no such file"),
+        ({"tasks": {"t": {"description": "d", "signal": "s"}}}, "a task is one of files, description"),
+        ({"tasks": {"t": {}}}, "given are none"),
+        ({"tasks": {"t": {"description": "d", "labels": {"a": 0, "b": 1}}}}, "`labels` are for a `rubric`"),
+        ({"tasks": {"t": {"rubric": "r", "labels": {"a": 0, "b": 2}}}}, "marks lie between 0 and 1"),
+        ({"tasks": {"t": {"description_file": "none.txt"}}}, "cannot be read"),
+        ({"tasks": {"t": {"descripton": "d"}}}, "did you mean description?"),
         ({"text": "body"}, "no column 'body'"),
     ],
 )

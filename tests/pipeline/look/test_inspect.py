@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import gristmill
 from gristmill.pipeline.cli.app import app
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.formatting import as_json, as_percent, as_seconds, as_share, plain
+from gristmill.pipeline.formatting import as_change, as_growth, as_json, as_percent, as_seconds, as_share, plain
 from gristmill.pipeline.look.funnel import Funnel
 from gristmill.pipeline.look.history import (
     FileSpan,
@@ -188,13 +188,22 @@ def test_a_document_that_was_cleaned_away_says_how_it_comes_back(tmp_path: Path,
     ), said.stderr
 
 
-def test_the_history_of_a_document_imports_no_more_than_it_needs(out: str) -> None:
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        (("--uid", f"{FIRST:016x}"), WEB_URL),
+        (("--uid", f"{LANGUAGE[1]:016x}"), "dropped by language"),
+        (("--uid", f"{SHORT:016x}"), "dropped by gopher_quality"),
+        (("gopher_quality",), "too_few_words"),
+    ],
+)
+def test_inspect_imports_no_more_than_it_needs(out: str, asked: tuple[str, ...], shown: str) -> None:
     """An answer takes as long as its imports."""
     heavy = "{'pandas', 'numba', 'dask', 'distributed', 'torch'}"
     code = f"import sys; from gristmill.pipeline.cli import app; app.app(sys.argv[1:], standalone_mode=False); print({heavy} & {{*sys.modules}})"
-    asked = [sys.executable, "-c", code, "inspect", out, "--uid", f"{FIRST:016x}"]
-    answer = subprocess.run(asked, capture_output=True, text=True, check=True)
-    assert WEB_URL in answer.stdout and answer.stdout.splitlines()[-1] == "set()", answer.stdout[-300:]
+    command = [sys.executable, "-c", code, "inspect", out, *asked]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert shown in answer.stdout and answer.stdout.splitlines()[-1] == "set()", answer.stdout[-300:]
 
 
 def test_rows_in_the_sink_are_counted_past_those_that_went(out: str) -> None:
@@ -364,6 +373,9 @@ def test_clean_names_what_it_would_remove_and_what_then_no_longer_works(tmp_path
 
 
 def test_a_share_is_all_although_its_parts_do_not_add_up_to_the_last_digit() -> None:
+    assert [as_change(number) for number in (12_000, 0, -1)] == ["+12,000", "0", "−1"]
+    pairs = ((200, 240), (200, 199.5), (200, 1_990), (200, 2_000), (1.5, 2_115), (0, 5), (None, 5), (5, None), (5, 0))
+    assert [as_growth(*pair) for pair in pairs] == ["+20%", "0%", "+895%", "×10", "×1,410", "", "", "", "−100%"]
     assert [as_percent(share) for share in (1.0, sum([0.1] * 10), 1 - 1e-9, 13 / 14)] == [
         "100.00%", "100.00%", ">99.99%", "92.86%",
     ]  # fmt: skip

@@ -57,6 +57,10 @@ def permissions(tmp_path: Path) -> None:
 def test_a_recipe_that_is_not_there(gristmill: Gristmill, tmp_path: Path) -> None:
     gristmill("run", tmp_path / "recipe.yaml").one_line(2, "recipe.yaml: no such file")
     gristmill("run", tmp_path).one_line(2, str(tmp_path), "a folder; a YAML file was expected")
+    (tmp_path / "crawl.yaml").touch()
+    for near in ("crawl.yml", "crawl", "craw.yaml"):
+        gristmill("plan", tmp_path / near).one_line(2, f"{near}: no such file; did you mean {tmp_path / 'crawl.yaml'}?")
+    gristmill("plan", tmp_path / "other.yaml").one_line(2, "other.yaml: no such file")
 
 
 @pytest.mark.parametrize(

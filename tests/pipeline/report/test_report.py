@@ -13,10 +13,11 @@ from typing import Any
 import fsspec
 import pytest
 
+from gristmill.pipeline.formatting import as_moment
 from gristmill.pipeline.look.run_folder import NotFound, RunFolder
 from gristmill.pipeline.report import build_report
 from gristmill.pipeline.report.build import SECTIONS, report_of
-from gristmill.pipeline.report.page import Section, breakable, fragment, is_web, moment, ticked
+from gristmill.pipeline.report.page import Section, breakable, fragment, is_web, ticked
 from gristmill.pipeline.report.run_sections import ReportData
 from gristmill.pipeline.store.run_records import RunRecord
 from gristmill.pipeline.tables import as_html
@@ -210,8 +211,8 @@ def test_a_folder_anywhere(tmp_path: Path) -> None:
         build_report(RunFolder(tmp_path / "nothing"))
 
 
-def test_moment() -> None:
+def test_a_moment() -> None:
     assert (
-        moment("2026-01-31T12:00:00.5Z") == "2026-01-31 12:00:00 UTC"
-        and moment("2026-01-31T12:00:00+02:00") == "2026-01-31 12:00:00 +02:00"
+        as_moment("2026-01-31T12:00:00.5Z") == "2026-01-31 12:00:00 UTC"
+        and as_moment("2026-01-31T12:00:00+02:00") == "2026-01-31 12:00:00 +02:00"
     )

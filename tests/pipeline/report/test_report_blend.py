@@ -421,5 +421,5 @@ def test_shares_that_are_nearly_all_or_nothing_do_not_look_so() -> None:
         "0.0123",
         "12.3",
         "1,234",
-        "-98,765",
+        "−98,765",
     ]

@@ -44,9 +44,7 @@ AXE = next(
     ),
     None,
 )
-playwright = pytest.importorskip(
-    "playwright.sync_api", reason="playwright is not installed (pip install gristmill[dev])"
-)
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install '.[dev]')")
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="there is no Chromium at /usr/bin/chromium; set CHROMIUM to one"
 )

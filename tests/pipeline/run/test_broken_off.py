@@ -282,7 +282,7 @@ def test_a_global_stage_that_was_begun_is_said_to_be(folder: Path, monkeypatch: 
     clean_up(str(out), shuffle=True, partitions=False, rejects=False, unused=False, dry_run=False)
     said = why(2)
     assert said["notes"] == "up to date" and said["exact_dedup"] == "its files are gone (cleaned?)"
-    assert said["tokenize"].startswith("known once exact_dedup")
+    assert said["tokenize"].startswith("known after exact_dedup")
     _, anew = go(recipe(folder, 2), out)
     assert {node for node, _ in anew} == {"exact_dedup", "tokenize", "pack"} and set(why(2).values()) == {"up to date"}
 

@@ -47,12 +47,14 @@ KINDS = {
 # What a task imports and no result hangs on, with all that only these import; a new module belongs here or in
 # `fingerprint.ENGINE`.
 DECIDES_NOTHING = {
-    "gristmill.pipeline.ablate.records",  # types of what job.json holds
+    "gristmill.pipeline.train.records",  # types of what job.json holds
     "gristmill.pipeline.report.ablation_record",  # types of what ablation.json holds
-    "gristmill.pipeline.ablate.facts",  # JSON files in and out
-    "gristmill.pipeline.ablate.progress",  # how far a job is
+    "gristmill.pipeline.train.facts",  # JSON files in and out
+    "gristmill.pipeline.train.progress",  # how far a job is
     "gristmill.pipeline.ablate.jobs",  # what it makes is the job itself, which is hashed
     "gristmill.pipeline.ablate.plan",  # the same
+    "gristmill.pipeline.train.plan",  # the same
+    "gristmill.pipeline.train.ranks",  # starts processes
     "gristmill.pipeline.store.forgotten",  # a takedown drops the results of parts that its list names
     "gristmill.pipeline.tasks.rewrites",  # what stays of documents whose texts go
     "gristmill.pipeline.engine.engine",  # sends tasks, takes results
@@ -366,7 +368,7 @@ def test_a_judge_counts_with_the_code_of_its_own_kind(kind: str, reached: set[st
 
 
 def test_a_module_that_is_not_there_is_an_error() -> None:
-    for name in ("gristmill.pipeline.ablate.feedings", "nowhere.at_all", "kernels.misspelt"):
+    for name in ("gristmill.pipeline.train.feedings", "nowhere.at_all", "kernels.misspelt"):
         with pytest.raises(LookupError, match=name):
             fingerprint.code_of_module(name)
 
@@ -387,17 +389,17 @@ def test_a_job_of_an_ablation_hangs_on_the_code_that_chooses_its_rows(tmp_path: 
         return sum(a != b for a, b in zip(before, [job[what] for job in jobs()], strict=True))
 
     for module in (
-        "gristmill.pipeline.ablate.feeding",
+        "gristmill.pipeline.train.feeding",
         "gristmill.pipeline.ablate.work",
         "gristmill.shards.weighted",
         "gristmill.shards.orders",
         "gristmill.trainer.run.loop",
     ):
         assert changed(module, with_a_statement, "training_fingerprint") == 7, module
-    assert changed("gristmill.pipeline.ablate.feeding", reworded, "fingerprint") == 0
-    assert changed("gristmill.pipeline.ablate.evaluation", with_a_statement, "training_fingerprint") == 0
+    assert changed("gristmill.pipeline.train.feeding", reworded, "fingerprint") == 0
+    assert changed("gristmill.pipeline.train.evaluation", with_a_statement, "training_fingerprint") == 0
     assert (
-        changed("gristmill.pipeline.ablate.evaluation", with_a_statement, "fingerprint") == 6
+        changed("gristmill.pipeline.train.evaluation", with_a_statement, "fingerprint") == 6
     )  # the base is not measured
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from dataclasses import replace
 from pathlib import Path
@@ -60,7 +61,7 @@ def test_it_shows_what_a_person_wants_to_know() -> None:
     bars = [line.count(terminal.BAR) for line in lines[1:5]]
     assert bars[0] > bars[1] > 0 == bars[3] and len({line.find(terminal.BAR) for line in lines[1:4]}) == 1
     assert lines.pop(5) == ""
-    assert lines[5] == "9,000 documents read; at work 1,000/s, 2.0 MB/s"
+    assert lines[5] == "9,000 documents read, now 1,000/s, 2.0 MB/s"
     assert lines[6] == "2 workers, memory 500.0 MB of 4.0 GB (the largest)"
     assert lines[7:] == [
         "1,209 dropped",
@@ -68,6 +69,16 @@ def test_it_shows_what_a_person_wants_to_know() -> None:
         "    7  crawl: http_status",
         "    2  crawl: quarantined",
     ]
+
+
+def test_no_time_is_promised_while_workers_start() -> None:
+    """What an earlier run took is known, but not how long kernels compile."""
+    known = [node("crawl", "running", source="crawl", seconds_left=5.0)]
+    starting = dataclasses.replace(facts(known), workers=0, memory=None, documents=0, stages={})
+    lines = terminal.view(starting, 60.0, 80, 40).plain.split("\n")
+    assert lines[0] == "demo  60 s" and "left" not in "".join(lines)
+    assert lines[-1] == "starting workers; on a new machine kernels are compiled first, once"
+    assert terminal.view(facts(known), 60.0, 80, 40).plain.startswith("demo  60 s, about 5 s left")
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 200])

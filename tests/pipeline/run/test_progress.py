@@ -44,7 +44,7 @@ def test_a_log_hears_of_a_long_run_once_a_minute(
     clock = count(0, 20)
     run(asked, str(tmp_path / "out"), Where(1), Lines(lambda: next(clock)))
     said = [line.split(" ", 2)[2] for line in capsys.readouterr().err.splitlines()]
-    assert said[0].startswith("a: 3 of 9 parts; 21 documents read; at work ")
+    assert said[0].startswith("a: 3 of 9 parts; 21 documents read, ")
     assert any(line.startswith("exact_dedup: map, round 1; 63 documents read") for line in said)
     assert any(line.startswith("write: ") for line in said) and 6 <= len(said) <= 15
     run(asked, str(tmp_path / "again"), Where(1), Lines(lambda: 0.0))
@@ -127,16 +127,16 @@ def test_the_table_of_a_run_shows_where_text_goes_and_documents_stay() -> None:
         entry("c4_lines", 1_234_500, 1_300_000, too_few_lines=67),
         entry("minhash_dedup", 617_283, 300_000, near_duplicate=617_284),
     ]
-    for width, words in ((80, "text -87%, …"), (120, "text -87%, 10.0 MB to 1.3 MB, too_few_lines 67")):
+    for width, words in ((80, "text −87%, …"), (120, "text −87%, 10.0 MB to 1.3 MB, too_few_lines 67")):
         console = Console(width=width, file=io.StringIO())
         with console.capture() as shown:
             console.print(
                 final_table(RunRecord.from_json({"name": "r", "status": "done", "seconds": 1, "stages": stages}))
             )
-        assert shown.get().count("text -8") == 1 and words in shown.get()
+        assert shown.get().count("text −8") == 1 and words in shown.get()
         assert (
             "near_duplicate" in shown.get()
             and "617,284" in shown.get()
-            and ("text -77%" in shown.get()) == (width > 80)
+            and ("text −77%" in shown.get()) == (width > 80)
         )
         assert max(map(len, shown.get().splitlines())) <= width

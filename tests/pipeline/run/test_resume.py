@@ -30,8 +30,8 @@ def test_a_second_run_does_nothing_and_a_new_file_only_its_share(tmp_path: Path)
     recipe, out = made(tmp_path), tmp_path / "out"
     assert why(recipe, out) == {
         "a": "never run",
-        "exact_dedup": "known once a is done",
-        "sample": "known once exact_dedup is done",
+        "exact_dedup": "known after a",
+        "sample": "known after exact_dedup",
     }
     first, anew = go(recipe, out)
     assert len(written(out)) == 6 * 5 + 3
@@ -69,12 +69,23 @@ def test_a_changed_setting_leaves_nothing_stale_and_going_back_gives_the_same_by
     }
     _, anew = go(half, out)
     assert set(anew) == {("sample", "stages")}
-    assert "runs again: sample; changed: settings of sample" in capsys.readouterr().err
+    assert "runs again: sample, write; changed: settings of sample" in capsys.readouterr().err
     assert 0 < len(written(out)) < 33
     names = {n for n in first if n.startswith("write/")}
     assert not names & set(tree(out, "write"))
     go(made(tmp_path), out)
     assert tree(out, "write", "partitions", "stages", "shuffle") == first
+
+
+def test_what_runs_again_is_named_as_the_recipe_names_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The segment begins with a stage that the run inserted, which measures for the rule."""
+    shared_texts(tmp_path / "in")
+    recipe, text = tmp_path / "r.yaml", RECIPE.replace("sample: {rate: RATE}", "gopher_quality: {min_words: WORDS}")
+    for words in "12":
+        go(save(recipe, text.replace("WORDS", words)), tmp_path / "out")
+    said = capsys.readouterr().err
+    assert "runs again: gopher_quality; changed: settings of gopher_quality" in said
+    assert why(recipe, tmp_path / "out").keys() == {"a", "exact_dedup", "text_signals"}
 
 
 def test_what_is_kept_rests_on_files_that_were_made_anew_with_the_same_contents(tmp_path: Path) -> None:

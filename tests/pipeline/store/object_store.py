@@ -33,23 +33,36 @@ def settings(endpoint: str) -> dict[str, str]:
     }
 
 
+SERVER = """
+import os, sys
+
+port, listening = map(int, sys.argv[1:])
+os.environ["MOTO_PORT"] = str(port)
+from moto.moto_server import werkzeug_app as moto
+from werkzeug.serving import make_server
+
+app = moto.DomainDispatcherApplication(moto.create_backend_app)
+how = {"threaded": True, "request_handler": moto.MotoRequestHandler, "fd": listening}
+make_server("127.0.0.1", port, app, **how).serve_forever()
+"""
+
+
 @contextlib.contextmanager
 def s3_server() -> Iterator[str]:
-    """Its address."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    """Its address. The server inherits a socket that listens already: no other process can be given its port."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        server = subprocess.Popen(
+            [sys.executable, "-c", SERVER, str(port), str(listening.fileno())],
+            pass_fds=[listening.fileno()],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
     try:
-        for _ in range(300):
-            with socket.socket() as there:
-                if there.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
+        asked = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        asked.request("GET", "/")  # waits in the socket's queue until the server is there
+        asked.getresponse().read()
+        asked.close()
         yield f"http://127.0.0.1:{port}"
     finally:
         server.kill()

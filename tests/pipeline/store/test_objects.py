@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,7 +21,7 @@ from gristmill.pipeline.store import storage
 from gristmill.pipeline.store.storage import REQUESTS, Store, requests_since
 from gristmill.stages.read.parquet import Parquet
 from gristmill.stages.stage import Origin
-from tests.pipeline.store.object_store import Proxy, settings
+from tests.pipeline.store.object_store import Proxy, s3_server, settings
 
 CONTENT = bytes(range(256)) * 40
 
@@ -130,3 +131,19 @@ def test_uploads_that_a_killed_run_left_are_cleared(proxied: Proxy) -> None:
     assert store.remove_temporary() == 1
     left = store.fs.call_s3("list_multipart_uploads", Bucket="mill")["Uploads"]
     assert [upload["Key"] for upload in left] == ["other/big"]
+
+
+def test_no_other_process_is_given_the_port_of_a_server_that_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("moto")
+    start, refused = subprocess.Popen, list[str]()
+
+    def with_a_rival(command: list[str], **how: Any) -> Any:
+        with socket.socket() as rival, pytest.raises(OSError, match="in use"):
+            rival.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            rival.bind(("127.0.0.1", int(command[3])))
+        refused.append(command[3])
+        return start(command, **how)
+
+    monkeypatch.setattr(subprocess, "Popen", with_a_rival)
+    with s3_server() as address:
+        assert refused == [address.rpartition(":")[2]]

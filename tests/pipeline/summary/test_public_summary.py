@@ -178,7 +178,10 @@ def test_without_mlcroissant_all_else_is_written_and_a_line_names_the_extra(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     said = CliRunner().invoke(app, ["report", str(tmp_path / "out"), "--for", "eu"], env={"COLUMNS": "200"})
     assert said.exit_code == 0 and said.output.count("wrote: ") == 3
-    assert "croissant.json is not written: it needs mlcroissant (pip install 'gristmill[croissant]')" in said.output
+    assert (
+        "croissant.json is not written: it needs mlcroissant (pip install '.[croissant]' in Gristmill's checkout)"
+        in said.output
+    )
     assert not (tmp_path / "out/croissant.json").exists()
 
 

@@ -16,10 +16,10 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from gristmill.pipeline.ablate.trial import Trial
 from gristmill.pipeline.cli.app import app
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.train import plan as plans
+from gristmill.pipeline.train.trial import Trial
 from tests.pipeline.ablate.ablation_sets import held_out, make_set, tales
 
 pytest.importorskip("torch")
@@ -223,13 +223,13 @@ def test_dry_run_warns_where_measuring_takes_longer_than_training(plan: Path, mo
     trial = Trial(
         start=1.0, row=0.01, update=0.0, token=1.0, tokens={"held_out": 100}, tokens_on_the_way=0, seconds=0.0
     )
-    monkeypatch.setattr("gristmill.pipeline.train.work.try_run", lambda ready, on_gpu: trial)
+    monkeypatch.setattr("gristmill.pipeline.train.trial.try_job", lambda job: trial)
     shown = run(plan, "--dry-run").stderr
     assert (
         "warning  measuring would take" in shown
         and "measure less often (evaluate.every: 20), or on fewer of held_out" in (" ".join(shown.split()))
     )
-    monkeypatch.setattr("gristmill.pipeline.train.work.try_run", lambda ready, on_gpu: replace(trial, token=0.0))
+    monkeypatch.setattr("gristmill.pipeline.train.trial.try_job", lambda job: replace(trial, token=0.0))
     assert "warning" not in run(plan, "--dry-run").stderr
 
 
@@ -251,13 +251,12 @@ def test_dry_run_warns_where_measuring_takes_longer_than_training(plan: Path, mo
             "rows_per_updat: 8\n",
             "wrong.yaml:10: training.rows_per_updat: no such field; did you mean rows_per_update?",
         ),
-        ("  rows_per_update: 8\n", "", "wrong.yaml:9: training: rows_per_update is missing"),
         (
             "tokens: 20480\ntraining:\n",
             "training:\n  update: 5\n",
             "training.update: no such field; did you mean updates?",
         ),
-        ("mix:", "order: buckets\nmix:", "several sets"),
+        ("mix:", "order: segments\nmix:", "has no segments"),
         ("sets/other", "sets/nowhere", "sets.other"),
         ("prose.parquet", "nothing.parquet", "nothing.parquet"),
         ("quiz.jsonl", "nothing.jsonl", "no such file"),
@@ -270,7 +269,7 @@ def test_dry_run_warns_where_measuring_takes_longer_than_training(plan: Path, mo
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_trained(plan: Path, wrong: str, right: str, says: str) -> None:
-    from gristmill.pipeline.train.work import prepare
+    from gristmill.pipeline.train.run import prepare
 
     assert PLAN.count(wrong) == 1
     other = plan.with_name("wrong.yaml")

@@ -135,9 +135,9 @@ def test_the_text_of_a_head_can_be_written():
 
 def test_a_missing_engine_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "trafilatura", None)
-    with pytest.raises(ImportError, match=r"pip install gristmill\[trafilatura\]"):
+    with pytest.raises(ImportError, match=r"pip install '\.\[trafilatura\]'"):
         Extract(engine="trafilatura")
-    with pytest.raises(ImportError, match=r"pip install gristmill\[trafilatura\]"):
+    with pytest.raises(ImportError, match=r"pip install '\.\[trafilatura\]'"):
         trafilatura("<p>x", None)
 
 

@@ -45,7 +45,7 @@ def pages(*files: bytes | None) -> pa.RecordBatch:
 
 def answering(monkeypatch: pytest.MonkeyPatch, rule: Any) -> RuleModel:
     model = RuleModel(rule)
-    monkeypatch.setattr(ocr, "opened_once", lambda back_end: model)
+    monkeypatch.setattr(ocr, "opened", lambda back_end: model)
     return model
 
 

@@ -216,7 +216,7 @@ def test_what_is_no_block_is_refused_before_the_run(stage: type[Stage], settings
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks.importlib.util, "find_spec", lambda name: None)
     blocks.block_at.cache_clear()
-    with pytest.raises(SettingsError, match=r"DataTrove is not installed here: pip install 'gristmill\[datatrove\]'"):
+    with pytest.raises(SettingsError, match=r"DataTrove is not installed here: pip install '\.\[datatrove\]'"):
         Datatrove(block=f"{FILTERS}:RegexFilter", settings={"regex_exp": "a"})
     blocks.block_at.cache_clear()
 

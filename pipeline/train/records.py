@@ -1,11 +1,13 @@
-"""Jobs of an ablation and what comes of them, as job.json and result.json have them: the keys are those on disk."""
+"""One run of training as plain data, and what comes of it, as job.json and result.json have them: the keys are those on
+disk. `gristmill train` has one job, `gristmill ablate` one for the base and one for each arm and seed."""
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, NotRequired, TypedDict
+from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
 
 from gristmill.pipeline.json_types import JSONObject
-from gristmill.pipeline.report.ablation_record import ScheduleSpec
+
+OrderSpec = str | dict[str, Any]  # shuffled, as_written, segments, buckets, or a schedule with its settings
 
 
 class Run(NamedTuple):
@@ -62,10 +64,12 @@ class EvaluationSpec(TypedDict):
 
     texts: dict[str, TextsSpec]
     choices: dict[str, ChoicesSpec]
-    target: str
+    target: str | None
     guard: str | None
-    points: int
-    point_documents: int
+    every: int | None  # updates; None: at the end alone
+    watched: dict[str, str]  # what is measured as a run goes on and at its end, with the names of its values
+    point_documents: int | None  # of a watched text; None: all
+    harness: list[str]
 
 
 class MixStage(TypedDict):
@@ -74,6 +78,8 @@ class MixStage(TypedDict):
     weights: dict[str, float]  # shares of tokens by folder
     identity: dict[str, float]  # the same by fingerprint of the set
     rows: NotRequired[int]
+    orders: NotRequired[dict[str, OrderSpec]]  # by folder, of those that are not shuffled
+    identity_of_orders: NotRequired[dict[str, OrderSpec]]  # the same by fingerprint
 
 
 class Start(TypedDict, total=False):
@@ -81,48 +87,28 @@ class Start(TypedDict, total=False):
 
     shape: JSONObject
     seed: int
-    model: str
+    model: str  # its folder; with a shape, which is another than its own, it is upcycled
     fingerprint: str
 
 
-class TrainingSpec(TypedDict):
-    """What `gristmill.trainer.run.settings.Training.from_facts` reads."""
-
-    updates: int
-    rows_per_update: int
-    rows_per_step: int | None
-    optimizer: JSONObject
-    schedule: ScheduleSpec
-    precision: str
-    linears: str
-    recompute: str
-    compile: bool | None
-    deterministic: bool
-    seed: int
-    average: int
-    keep: int
-    checkpoint_every: int
-    metrics_every: int
-
-
 class Job(TypedDict):
-    """A run of an arm with a seed, or of the base."""
+    """A run of training: of an arm with a seed, of the base, or of `gristmill train`."""
 
     folder: str
     arm: str
     seed: int
-    order: int
-    second_rate: bool
-    length: float
-    data_seed: int  # of the order in which rows come, and of which
+    order: NotRequired[int]  # these three of an ablation's runs: `Run`
+    second_rate: NotRequired[bool]
+    length: NotRequired[float]
     fingerprint: str  # of what is learned and measured
     training_fingerprint: str  # of what is learned
     stages: list[MixStage]
     share: float  # of every set that simulated epoching keeps
     begin: Start
-    training: TrainingSpec
+    training: dict[str, Any]  # what `gristmill.trainer.run.settings.Training.from_facts` reads
+    ranks: int
     evaluate: EvaluationSpec | None
-    tokenizer: str
+    tokenizer: str | None
     row_length: int
     before: int | None  # the token that stands before every document
     keep_model: bool
@@ -142,7 +128,8 @@ class TrainingOutcome(TypedDict, total=False):
     joules: float | None
     peak_memory: int | None
     refused: int
-    seconds_on_the_way: float  # of measuring, for curves
+    seconds_on_the_way: float  # of measuring
+    evaluation: dict[str, float]  # the last values of what was watched
 
 
 class JobResult(TrainingOutcome, total=False):
@@ -154,6 +141,7 @@ class JobResult(TrainingOutcome, total=False):
     training_fingerprint: str
     seconds_measuring: float
     measured_in: str | None
+    harness: dict[str, float]  # by task and metric
     device: str
     versions: dict[str, str]
     failed: str  # why there is no result
@@ -162,4 +150,4 @@ class JobResult(TrainingOutcome, total=False):
 
 
 def run_of(job: Job) -> Run:
-    return Run(job["arm"], job["seed"], job["order"], job["second_rate"], job["length"])
+    return Run(job["arm"], job["seed"], job.get("order", 0), job.get("second_rate", False), job.get("length", 1.0))

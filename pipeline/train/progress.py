@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gristmill.pipeline.ablate.facts import read_facts, write_facts
+from gristmill.pipeline.train.facts import read_facts, write_facts
 
 PROGRESS = "progress.json"
 

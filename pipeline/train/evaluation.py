@@ -3,7 +3,6 @@ workers read the same."""
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,13 +10,13 @@ import pyarrow as pa
 import xxhash
 
 from gristmill.kernels.common.paths import located
-from gristmill.pipeline.ablate.plan import Choices, Loaded, TextSet
-from gristmill.pipeline.ablate.records import ChoicesSpec, EvaluationSpec, TextsSpec
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.inputs.columns import as_words, column_names, table_of, with_texts
 from gristmill.pipeline.inputs.files import list_at
 from gristmill.pipeline.recipe.fingerprint import file_hash, stamp
 from gristmill.pipeline.store.storage import digest
+from gristmill.pipeline.train.plan import Choices, Evaluation, TextSet
+from gristmill.pipeline.train.records import ChoicesSpec, EvaluationSpec, TextsSpec
 from gristmill.stages.blend.groups import NO_VALUE
 from gristmill.stages.inputs import InputFile
 from gristmill.stages.read.columns import SUFFIXES
@@ -44,13 +43,19 @@ class HeldOutDocuments:
     clusters: list[str]
 
 
-def evaluation_spec(loaded: Loaded) -> EvaluationSpec:
+def evaluation_spec(
+    folder: Path,
+    evaluate: Evaluation,
+    every: int | None,
+    watched: dict[str, str],
+    point_documents: int | None = None,
+    guard: str | None = None,
+) -> EvaluationSpec:
     """What a job is told about its evaluation: absolute paths, and hashes of what they hold."""
-    evaluate = loaded.plan.evaluate
-    texts = {name: texts_spec(loaded.folder, name, texts) for name, texts in evaluate.texts.items()}
+    texts = {name: texts_spec(folder, name, texts) for name, texts in evaluate.texts.items()}
     choices: dict[str, ChoicesSpec] = {}
     for name, asked in evaluate.choices.items():
-        path = file_of_choices(loaded.folder, name, asked)
+        path = file_of_choices(folder, name, asked)
         choices[name] = {
             "file": str(path),
             "cluster": asked.cluster,
@@ -61,9 +66,11 @@ def evaluation_spec(loaded: Loaded) -> EvaluationSpec:
         "texts": texts,
         "choices": choices,
         "target": evaluate.target,
-        "guard": evaluate.guard,
-        "points": evaluate.points,
-        "point_documents": evaluate.point_documents,
+        "guard": guard,
+        "every": every,
+        "watched": watched,
+        "point_documents": point_documents,
+        "harness": list(evaluate.harness),
     }
 
 
@@ -100,18 +107,6 @@ def documents_of(name: str, asked: TextsSpec) -> HeldOutDocuments:
     if len(kept) < 2:
         raise RecipeError(f"{who}: {len(kept)} documents with text; at least 2 are needed")
     return HeldOutDocuments(*([column[i] for i in kept] for column in (texts, domains, clusters)))
-
-
-def tokenizer_of(loaded: Loaded, control_folder: Path) -> tuple[Path, str]:
-    """The tokenizer.json of the evaluation, and its hash as shards keep it."""
-    asked = loaded.plan.evaluate.tokenizer
-    path = loaded.place(asked) if asked else control_folder / "tokenizer" / "tokenizer.json"
-    path = path / "tokenizer.json" if path.is_dir() else path
-    try:
-        return path, hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        hint = "" if asked else "; shards that `pack` wrote have it beside them, for others say evaluate.tokenizer"
-        raise RecipeError(f"evaluate.tokenizer: {path}: cannot be read ({error.strerror}){hint}") from error
 
 
 def texts_spec(folder: Path, name: str, texts: TextSet) -> TextsSpec:

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from gristmill.pipeline.ablate.evaluation import documents_of
-from gristmill.pipeline.ablate.feeding import rows_and_order
-from gristmill.pipeline.ablate.records import Job
 from gristmill.pipeline.formatting import as_bytes
+from gristmill.pipeline.train.evaluation import documents_of
+from gristmill.pipeline.train.records import Job
 
 if TYPE_CHECKING:
     import torch
@@ -63,30 +62,35 @@ class Trial:
 
 
 def try_job(job: Job) -> Trial:
-    """The job of an ablation that begins with random weights, for a few seconds; its folder is not touched."""
+    """A job of one rank, for a few seconds; its folder is not touched."""
     import torch
 
-    from gristmill.pipeline.ablate.work import first_model, held_out_texts, on_the_way
+    from gristmill.pipeline.train.work import first_model, held_out_texts, watched_documents, what_is_read
     from gristmill.shards.loader import Loader
     from gristmill.trainer.model.shapes import DecoderShape
     from gristmill.trainer.run.settings import Training
 
-    torch.set_num_threads(max(1, job["threads"]))
+    if job["ranks"] > 1:
+        raise NotTried(f"a trial needs all {job['ranks']} ranks")
+    if job["threads"]:
+        torch.set_num_threads(job["threads"])
     device, training = torch.device(job["device"]), Training.from_facts(job["training"])
     begun = time.perf_counter()
-    sets, order = rows_and_order(job["stages"], job["share"], job["data_seed"])
-    loader = Loader(sets, training.rows_per_update, order, job["data_seed"])
-    evaluate, few = job["evaluate"], None
+    sets, order = what_is_read(job, training)
+    loader = Loader(sets, training.rows_per_update, order, training.order_seed)
+    spec, tokens = job["evaluate"], 0
     pieces: dict[str, Sequence[Continuation]] = {}
-    if evaluate is not None:
-        few = on_the_way(evaluate)
-        for name, texts in evaluate["texts"].items():
+    if spec is not None:
+        for name, texts in spec["texts"].items():
             pieces[name] = held_out_texts(documents_of(name, texts), job).pieces
-        for name, choices in evaluate["choices"].items():
-            pieces[name] = pieces_of_questions(
-                Path(choices["file"]), Path(job["tokenizer"]), job["row_length"], job["before"]
-            )
-    tokens = tokens_in(held_out_texts(few, job).pieces) if few is not None else 0
+        for name, choices in spec["choices"].items():
+            tokenizer = Path(str(job["tokenizer"]))
+            pieces[name] = pieces_of_questions(Path(choices["file"]), tokenizer, job["row_length"], job["before"])
+        for name in spec["watched"]:
+            if name in spec["choices"]:
+                tokens += tokens_in(pieces[name])
+            else:
+                tokens += tokens_in(held_out_texts(watched_documents(spec, name), job).pieces)
     shape = DecoderShape.from_facts(job["begin"]["shape"])
     return try_out(lambda: first_model(job["begin"], device), shape, loader, training, pieces, device, begun, tokens)
 

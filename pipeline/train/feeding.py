@@ -1,10 +1,15 @@
-"""Which rows of which sets a run reads, and in which order: a pure function of the sets, the mix and the seed.
+"""Which rows of which sets a run reads, and in which order: a pure function of the sets, the mix, the orders and the
+seed.
 
 Runs of one seed read a set that both have (the control's mix) in the same order: a set is shuffled by the seed and its
 own contents, whatever it is mixed with. The second stage of a run goes on with each set where the first one left it, so
 that no row comes again before all have come. Weights are of tokens. Simulated epoching keeps of every set the same
 share of its rows, by hash of the document that a row begins with, so that a small run repeats as the large one would; a
 larger share keeps what a smaller one kept.
+
+Another order than `shuffled` reads the rows that the shuffled order would read, epoch by epoch, in an order of its own
+(`Ordered`): a run that is shorter than its set goes through a whole curriculum on a sample of the rows, and arms that
+differ in order alone read the same rows.
 """
 
 from __future__ import annotations
@@ -19,11 +24,14 @@ import numpy.typing as npt
 import xxhash
 
 from gristmill.kernels.base.splitmix import mixed_all, mixed_plain
-from gristmill.kernels.base.types import Offsets
-from gristmill.pipeline.ablate.records import MixStage
+from gristmill.kernels.base.types import Array, Offsets
+from gristmill.mixing.curriculum.curriculum import Schedule
 from gristmill.pipeline.json_types import JSONObject
-from gristmill.shards.format import ShardMeta
-from gristmill.shards.orders import RowOrder, Shuffled
+from gristmill.pipeline.train.plan import schedule_in
+from gristmill.pipeline.train.records import MixStage, OrderSpec
+from gristmill.shards.format import BadShards, ShardMeta
+from gristmill.shards.loader import RowSet
+from gristmill.shards.orders import AsWritten, RowOrder, Shuffled, ShuffledInStretches
 from gristmill.shards.reader import ShardSet, open_shards
 from gristmill.shards.rows import Rows
 from gristmill.shards.weighted import PERIOD, Together, Weighted
@@ -52,6 +60,7 @@ class Thinned:
         self.meta: ShardMeta = shards.meta
         self.folder: Path = shards.folder
         self.sources = shards.sources
+        self.index = shards.index
         self.kept = kept_rows(shards, share)
 
     def __len__(self) -> int:
@@ -77,6 +86,122 @@ class SeededBy:
 
     def facts(self) -> JSONObject:
         return {"name": "seeded", "seed": self.seed, "order": self.order.facts()}
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """A set in an order of its own, epoch by epoch; of the last epoch, of which a run reads `rest` rows, those that
+    `sample` reads first."""
+
+    by: SetOrder
+    sample: SeededBy
+    whole: int  # epochs
+    rest: int
+
+    def rows_at(self, places: Offsets, rows: int, seed: int, epoch: int) -> Offsets:
+        count = rows if epoch < self.whole else self.rest if epoch == self.whole else 0
+        found = np.zeros(len(places), np.int64)  # a feed that is ahead of the run's end asks for what is never read
+        inside = np.flatnonzero(places < count)
+        if len(inside):
+            kept, order = self.by.of_epoch(self.sample, rows, count, epoch)
+            own = order.rows_at(places[inside], count, self.sample.seed, epoch)
+            found[inside] = own if kept is None else kept[own]
+        return found
+
+    def facts(self) -> JSONObject:
+        return {
+            "name": "ordered",
+            "by": self.by.order,
+            "whole": self.whole,
+            "rest": self.rest,
+            "of": self.sample.facts(),
+        }
+
+
+class SetOrder:
+    """An order of a set's rows, or of some of them."""
+
+    def __init__(self, shards: ShardSet | Thinned, order: OrderSpec, seed: int) -> None:
+        self.shards, self.order, self.seed = shards, order, seed
+        self.schedule: Schedule | None = schedule_in(order)
+        self._columns: dict[str, Array] = {}
+        self._last: tuple[int, RowNumbers | None, RowOrder] | None = None
+
+    def of_epoch(self, sample: SeededBy, rows: int, count: int, epoch: int) -> tuple[RowNumbers | None, RowOrder]:
+        """The rows that an epoch reads, in rising order (None: all), and their order. The last epoch is remembered: a
+        run asks for batch after batch."""
+        if self._last is None or self._last[0] != epoch:
+            kept = None if count == rows else np.sort(sample.rows_at(np.arange(count), rows, 0, epoch))
+            self._last = (epoch, kept, self._of_rows(kept, epoch))
+        return self._last[1:]
+
+    def _of_rows(self, kept: RowNumbers | None, epoch: int) -> RowOrder:
+        if self.order == "as_written":
+            return AsWritten()
+        if self.schedule is not None:
+            return Listed(self._scheduled(kept, epoch, self.schedule))
+        if self.order == "segments":
+            first_rows = np.asarray(self.shards.index.segments, np.int64)
+            if isinstance(self.shards, Thinned):
+                first_rows = np.searchsorted(self.shards.kept, first_rows)
+            stretch = np.searchsorted(first_rows, np.arange(len(self.shards)), "right")
+        else:
+            stretch = self._column("bucket")
+        stretch = stretch if kept is None else stretch[kept]
+        changes = np.flatnonzero(np.diff(stretch)) + 1
+        return ShuffledInStretches((0, *changes.tolist()))
+
+    def _scheduled(self, kept: RowNumbers | None, epoch: int, schedule: Schedule) -> RowNumbers:
+        """Rows by their places in the schedule; one without a difficulty has a random rank."""
+        rows = np.arange(len(self.shards)) if kept is None else kept
+        chances = (mixed_all(rows.astype(np.uint64) ^ np.uint64(seed_of(self.seed, f"{part} {epoch}"))) >> np.uint64(11)
+                   for part in ("rank", "place"))  # fmt: skip
+        tie, chance = (chance.astype(np.float64) / (1 << 53) for chance in chances)
+        difficulty = self._column("difficulty")[rows]
+        if np.isnan(difficulty).all():
+            bucket = self._column("bucket")[rows]
+            difficulty = np.where(bucket < 0, np.nan, bucket).astype(np.float64)
+        known = np.flatnonzero(~np.isnan(difficulty))
+        rank = tie.copy()
+        rank[known[np.lexsort((tie[known], difficulty[known]))]] = (np.arange(len(known)) + 0.5) / max(1, len(known))
+        return np.argsort(schedule.places(rank, chance), kind="stable").astype(np.int64)
+
+    def _column(self, name: str) -> Array:
+        if name not in self._columns:
+            self._columns[name] = rows_column(self.shards, name)
+        return self._columns[name]
+
+
+@dataclass(frozen=True, eq=False)
+class Listed:
+    """An order of which every place is known."""
+
+    rows: RowNumbers
+
+    def rows_at(self, places: Offsets, rows: int, seed: int, epoch: int) -> Offsets:
+        return self.rows[places]
+
+    def facts(self) -> JSONObject:
+        return {"name": "listed", "rows": len(self.rows)}
+
+
+def rows_column(shards: ShardSet | Thinned, name: str) -> Array:
+    """`bucket` or `difficulty` of every row; unknown: -1 or NaN."""
+    whole = shards.shards if isinstance(shards, Thinned) else shards
+    parts = [np.asarray(getattr(block, name)) for block in whole.blocks()]
+    column = np.concatenate(parts) if parts else np.zeros(0)
+    return column[shards.kept] if isinstance(shards, Thinned) else column
+
+
+def order_problem(shards: ShardSet, order: OrderSpec) -> str | None:
+    """Why a set cannot be read in an order."""
+    if order in ("shuffled", "as_written"):
+        return None
+    if order == "segments":
+        return None if shards.index.segments else f"{shards.folder}: has no segments: no `order` stage wrote it"
+    if any((block.bucket >= 0).any() for block in shards.blocks()):
+        return None
+    return f"{shards.folder}: no row has a bucket; put an `order` stage with steps before `pack`"
 
 
 @dataclass(frozen=True)
@@ -174,37 +299,57 @@ def epochs_of(stages: Iterable[tuple[Mapping[str, float], int]], sizes: Mapping[
     return epochs
 
 
-def rows_and_order(stages: Sequence[MixStage], share: float, seed: int) -> tuple[Together, RowOrder]:
-    """What a loader reads. A stage has `weights` {folder: share of tokens}, and `rows` if another one follows it."""
+def rows_and_order(
+    stages: Sequence[MixStage], share: float, seed: int, rows: int = 0, unlocking: bool = False
+) -> tuple[RowSet, RowOrder]:
+    """What a loader reads. A stage has `weights` {folder: share of tokens}, `orders` of those that are not shuffled,
+    and `rows` if another one follows it; the run reads `rows` in all."""
     folders = list(dict.fromkeys(folder for stage in stages for folder in stage["weights"]))
     whole = [open_shards(folder) for folder in folders]
-    sets = [cast(ShardSet, Thinned(each, share)) if share < 1 else each for each in whole]
-    together = Together(sets)
+    if unlocking:
+        from gristmill.trainer.run.unlocking import Unlocked, buckets_of
+
+        if len(whole) > 1 or share < 1:
+            raise BadShards("unlocking opens the buckets of one whole set")
+        return whole[0], Unlocked(buckets_of(whole[0]))
+    sets = [Thinned(each, share) if share < 1 else each for each in whole]
+    together = Together(cast(list[ShardSet], sets))
     sizes = {folder: size_of(each, share) for folder, each in zip(folders, whole, strict=True)}
     orders: list[RowOrder] = []
     read = dict.fromkeys(folders, 0)
+    left = rows
     for stage in stages:
-        rows = shares_of_rows(stage["weights"], sizes)
-        of_stage = [folder for folder in folders if folder in rows]
-        own: list[RowOrder] = [
-            GoneOn(SeededBy(Shuffled(), seed_of(seed, sets[folders.index(folder)].fingerprint)), read[folder])
-            for folder in of_stage
-        ]
-        picked = Together([sets[folders.index(folder)] for folder in of_stage])
-        order = Weighted.of(picked, [rows[folder] for folder in of_stage], own)
-        for folder, count in zip(of_stage, rows_read(order, stage.get("rows", 0), seed), strict=True):
+        shares = shares_of_rows(stage["weights"], sizes)
+        of_stage = [folder for folder in folders if folder in shares]
+        mine = [sets[folders.index(folder)] for folder in of_stage]
+        shuffled = [SeededBy(Shuffled(), seed_of(seed, each.fingerprint)) for each in mine]
+        own: list[RowOrder] = [GoneOn(by, read[folder]) for by, folder in zip(shuffled, of_stage, strict=True)]
+        picked = Together(cast(list[ShardSet], mine))
+        weights = [shares[folder] for folder in of_stage]
+        order = Weighted.of(picked, weights, own)
+        of_run = stage.get("rows", left)
+        counts = rows_read(order, of_run, seed)
+        for at, (folder, by) in enumerate(zip(of_stage, shuffled, strict=True)):
+            asked = stage.get("orders", {}).get(folder, "shuffled")
+            if asked != "shuffled":
+                whole_epochs, rest = divmod(counts[at], len(mine[at]))
+                own[at] = Ordered(SetOrder(mine[at], asked, by.seed), by, whole_epochs, rest)
+        order = Weighted.of(picked, weights, own)
+        for folder, count in zip(of_stage, counts, strict=True):
             read[folder] += count
+        left -= of_run
         orders.append(Among.of(together, [folders.index(folder) for folder in of_stage], order, len(picked)))
     if len(orders) == 1:
-        return together, orders[0]
+        one = orders[0]
+        return (sets[0], own[0]) if len(sets) == 1 and isinstance(sets[0], ShardSet) else (together, one)
     return together, OneThenOther(orders[0], orders[1], stages[0]["rows"])
 
 
 def rows_read(order: Weighted, rows: int, seed: int) -> list[int]:
     """Of each set, by the first so many rows of an order: whole periods hold the same, the last one is looked at."""
     periods = rows // PERIOD
-    last = order.rows_at(np.arange(periods * PERIOD, rows), sum(order.sizes), seed, 0)
-    of_last = np.bincount(np.searchsorted(np.cumsum(order.sizes), last, "right"), minlength=len(order.sizes))
+    last = order.owners(np.arange(periods * PERIOD, rows), seed)
+    of_last = np.bincount(last, minlength=len(order.sizes))
     return [periods * count + more for count, more in zip(order.counts, of_last.tolist(), strict=True)]
 
 
