@@ -10,6 +10,8 @@ reduce the error of seeds only; that of items stays, so some differences need mo
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -73,6 +75,32 @@ def detectable(errors: Errors, confidence: float = 0.95) -> float:
         reached = power(middle, sd, errors.items_error, errors.seeds, errors.clusters, confidence)
         low, high = (low, middle) if reached >= POWER else (middle, high)
     return high
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What an ablation is expected to vary by, in the unit of its target."""
+
+    run_sd: float  # of a seed's difference between arm and control, the mean over its data orders
+    cluster_sd: float  # of what an arm does for a cluster of items
+
+    def errors(self, seeds: int, clusters: float) -> Errors:
+        """Of a difference that is not known yet."""
+        of_items = self.cluster_sd / math.sqrt(clusters) if clusters > 1 else math.inf
+        return Errors(0.0, self.run_sd / math.sqrt(seeds) if seeds > 1 else math.inf, of_items, seeds, clusters)
+
+
+def pooled(found: Sequence[Errors]) -> Noise | None:
+    """The noise of differences that were measured, weighted by their degrees of freedom; None where there are none."""
+    usable = [each for each in found if each.seeds > 1 and each.clusters > 1 and math.isfinite(each.error)]
+    if not usable:
+        return None
+    runs = sum((each.seeds - 1) * each.seeds * each.seeds_error**2 for each in usable)
+    items = sum((each.clusters - 1) * each.clusters * each.items_error**2 for each in usable)
+    return Noise(
+        math.sqrt(runs / sum(each.seeds - 1 for each in usable)),
+        math.sqrt(items / sum(each.clusters - 1 for each in usable)),
+    )
 
 
 def _chi_over_root(degrees: int) -> tuple[Floats, Floats]:

@@ -1,8 +1,10 @@
-"""What an ablation decides about an arm: adopt, reject, or inconclusive with the number of seeds that would settle it.
+"""What an ablation decides about an arm: adopt, reject, disagree, or inconclusive with the number of seeds that would
+settle it.
 
     adopt         the interval of the target's difference excludes 0 in the arm's favour,
                   and that of the guard's rise is below its budget
     reject        the target's excludes 0 against the arm, or the guard's is above its budget
+    disagree      the target's excludes 0, but at the second learning rate the difference has the other sign
     inconclusive  anything else
 
 The guard is general text that the arm must not make worse: its rise in bits per byte, relative to the control's.
@@ -11,6 +13,10 @@ corrected by Holm's (1979) step-down over all arms at the same level: the target
 the guard's that the rise equals the budget. With one arm each is the interval itself. With several, some arm is wrongly
 called better or worse in at most 5 % of ablations, and some arm wrongly called safe or harmful in at most 5 %. The two
 are corrected apart: an arm is adopted only where both allow it, so a guard need not make the target harder to detect.
+
+At one learning rate the order of data sets may be another than when each is tuned; very small rates keep it (arXiv
+2512.24503). So a plan may ask for all runs at a second rate, and nothing is claimed of an arm whose difference changes
+its sign there.
 """
 
 from __future__ import annotations
@@ -26,7 +32,7 @@ from gristmill.mixing.verdicts.power import seeds_needed
 CONFIDENCE = 0.95
 GUARD_BUDGET = 0.005  # rise of general bits per byte, relative
 
-Word = Literal["adopt", "reject", "inconclusive"]
+Word = Literal["adopt", "reject", "disagree", "inconclusive"]
 
 
 @dataclass(frozen=True)
@@ -70,9 +76,10 @@ def verdict(
     chance: float | None = None,
     confidence: float = CONFIDENCE,
     guard_chance: float | None = None,
+    second: float | None = None,
 ) -> Verdict:
     """`guard` is the relative rise of what should not rise. `chance` and `guard_chance` are Holm's p of the target and
-    of the guard (`over`), their own where there is one arm."""
+    of the guard (`over`), their own where there is one arm. `second` is the target's difference at the second rate."""
     if target.seeds < 2:
         return Verdict("inconclusive", "one seed says nothing about another; run at least 2", 5)
     alpha = 1 - confidence
@@ -86,6 +93,12 @@ def verdict(
         return Verdict(
             "reject",
             f"the guard rises by at least {guard.interval(confidence)[0]:.2%}, over the budget of {budget:.2%}",
+        )
+    if settled < alpha and second is not None and second * target.mean < 0:
+        return Verdict(
+            "disagree",
+            f"the target is {'better' if favoured else 'worse'} than with the control, but"
+            f" {'worse' if favoured else 'better'} at the second rate",
         )
     if settled < alpha and not favoured:
         return Verdict("reject", "the target is worse than with the control")

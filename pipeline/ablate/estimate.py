@@ -11,6 +11,7 @@ from rich.text import Text
 
 from gristmill.pipeline.ablate.length import in_words, weights_of
 from gristmill.pipeline.ablate.plan import CONTROL
+from gristmill.pipeline.ablate.rules import power_in_words
 from gristmill.pipeline.ablate.run import PreparedAblation
 from gristmill.pipeline.ablate.workers import client_for
 from gristmill.pipeline.engine.cluster import GPU_RESOURCE
@@ -69,8 +70,9 @@ def estimate(ready: PreparedAblation, trial: Trial, begun: float) -> Estimate:
     updates = ready.checked.length.updates
     every = evaluate["every"] or updates
     points = -(-updates // every) * trial.token * trial.tokens_on_the_way
-    each = trial.start + points + trial.measuring + training[-1]
     base = trial.start + training[0] if ready.base else 0.0
+    of_runs = training[1:] if ready.base else training
+    each = trial.start + points + trial.measuring + sum(of_runs) / max(1, len(of_runs))
     starting = until_ready * (2 if ready.crew.processes else 1)
     count = len(ready.jobs)
     return Estimate(
@@ -110,19 +112,20 @@ def foreseen(ready: PreparedAblation, found: Estimate | None) -> TerminalTable:
         updates = ready.base["training"]["updates"]
         rows = ready.base["training"]["rows_per_update"]
         mix = ", ".join((plan.base.mix if plan.base else None) or ())
-        lines.append(("base", updates * rows * ready.checked.meta.row_length, updates, mix, "", ""))
+        lines.append(("base", updates * rows * ready.checked.meta.row_length, updates, mix, "", "", ""))
     for arm in (CONTROL, *list(plan.arms)[:SHOWN]):
         if arm in ready.checked.problems:
-            lines.append((arm, "", "", Text(one_line(ready.checked.problems[arm]), style="red"), "", ""))
+            lines.append((arm, "", "", Text(one_line(ready.checked.problems[arm]), style="red"), "", "", ""))
             continue
         job = next(job for job in ready.jobs if job["arm"] == arm)
         tokens = job["training"]["updates"] * job["training"]["rows_per_update"] * ready.checked.meta.row_length
         weights = weights_of(plan, arm, ready.checked.length)
         shares = ", ".join(f"{weight:.1%}" for weight in weights.values())
         epochs = ", ".join(f"{ready.checked.epochs[arm][name]:.2f}" for name in weights)
-        lines.append((arm, tokens, job["training"]["updates"], ", ".join(weights), shares, epochs))
+        different = ready.readings[arm]["unique_tokens"]
+        lines.append((arm, tokens, job["training"]["updates"], ", ".join(weights), shares, epochs, different))
     if len(plan.arms) > SHOWN:
-        lines.append((f"... and {len(plan.arms) - SHOWN:,} more", "", "", "", "", ""))
+        lines.append((f"... and {len(plan.arms) - SHOWN:,} more", "", "", "", "", "", ""))
     note = f"{len(ready.jobs) + (ready.base is not None)} jobs, {flops_of_all(ready):.3g} FLOP of training"
     if found is not None:
         where = "a worker" if ready.crew.scheduler else "this machine"
@@ -132,5 +135,7 @@ def foreseen(ready: PreparedAblation, found: Estimate | None) -> TerminalTable:
             f" {as_seconds(found.measuring)} ({as_seconds(found.points)} of it on the way), starting"
             f" {as_seconds(found.starting)}"
         )
-    head = ("run", "tokens", "updates", "reads", "of a run's tokens", "epochs")
+    if ready.power is not None:
+        note += f". {power_in_words(ready.power, ready.unit)}"
+    head = ("run", "tokens", "updates", "reads", "of a run's tokens", "epochs", "different tokens")
     return TerminalTable.of(title, head, lines, words={0, 3}, note=note)

@@ -1,8 +1,8 @@
-"""The jobs of an ablation as plain data: the base, then a run of every arm and seed, each in a folder of its own with
-the hash of all that it is.
+"""The jobs of an ablation as plain data: the base, then a run of every arm, seed and data order, each in a folder of
+its own with the hash of all that it is.
 
     OUT/base/                        metrics.jsonl  checkpoints/  model/  trained.json
-    OUT/jobs/ARM/seed-N/             job.json  metrics.jsonl  trained.json  items.parquet  result.json
+    OUT/jobs/ARM/seed-N[-order-M]/   job.json  metrics.jsonl  trained.json  items.parquet  result.json
 
 What a run learned goes by one hash (`training`), what it was measured on by another, so that a new evaluation trains
 nothing again where models are kept.
@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gristmill.kernels.base.splitmix import mixed_plain
 from gristmill.pipeline.ablate.checks import CheckedPlan, training_at
-from gristmill.pipeline.ablate.length import stages_of
+from gristmill.pipeline.ablate.length import Length, stages_of
 from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan, Base, Loaded
 from gristmill.pipeline.recipe.fingerprint import code_of_engine, code_of_module, stamp
 from gristmill.pipeline.report.ablation_record import ScheduleSpec
@@ -23,7 +24,7 @@ from gristmill.pipeline.store.storage import digest
 from gristmill.pipeline.train.evaluation import identity
 from gristmill.pipeline.train.feeding import blended
 from gristmill.pipeline.train.plan import TrainingPlan
-from gristmill.pipeline.train.records import EvaluationSpec, Job, MixStage, OrderSpec, Start
+from gristmill.pipeline.train.records import EvaluationSpec, Job, MixStage, OrderSpec, Run, Start
 
 BASE = "base"
 
@@ -41,7 +42,7 @@ def base_job(loaded: Loaded, checked: CheckedPlan, out: Path, device: str, threa
         schedule=_of_base(asked), seed=base.seed,
     )  # fmt: skip
     return _job(
-        out / BASE, BASE, base.seed, loaded.plan.ranks or 1,
+        out / BASE, Run(BASE, base.seed), loaded.plan.ranks or 1,
         stages=[_stage(blended(base.mix, {}, 0.0), {}, checked)], share=1.0,
         begin={"shape": checked.shape.facts(), "seed": base.seed}, training=training | checked.layout_of_base, evaluate=None,
         checked=checked, keep_model=True, device=device, threads=threads,
@@ -57,35 +58,53 @@ def arm_jobs(
     device: str,
     threads: int,
 ) -> list[Job]:
-    """A job for each seed and arm that has no problem, seed by seed, the control first. `base` is the fingerprint of
+    """A job for each run of the control and of every arm that has no problem. `base` is the fingerprint of
     the job that trains it."""
     plan = loaded.plan
     rate = plan.training.peak or rate_of(plan.base)
     jobs = []
-    for seed in plan.seeds:
-        for arm in (CONTROL, *plan.arms):
-            if arm in checked.problems:
-                continue
-            asked = plan.training_of(arm)
-            schedule = plan.protocol.schedule(asked.warmup, checked.length.updates)
-            training = training_at(
-                loaded, asked, checked.length.updates, device == "cuda", *(() if arm == CONTROL else ("arms", arm)),
-                rate=rate, schedule=schedule, seed=seed, order=plan.arm(arm).order or plan.order,
-            )  # fmt: skip
-            begin: Start = {"shape": checked.shape.facts(), "seed": seed}
-            if base is not None:
-                begin = {"model": str(out / BASE / "model"), "fingerprint": base}
-            elif checked.model is not None:
-                begin = {"model": str(checked.model), "fingerprint": model_identity(checked.model)}
-            jobs.append(
-                _job(
-                    out / "jobs" / arm / f"seed-{seed}", arm, seed, plan.ranks or 1,
-                    stages=_stages(plan, arm, checked), share=checked.share, begin=begin,
-                    training=training | checked.layout, evaluate=evaluate, checked=checked,
-                    keep_model=plan.keep_models, device=device, threads=threads,
-                )
-            )  # fmt: skip
+    for run in runs_of(plan):
+        if run.arm in checked.problems:
+            continue
+        length = checked.length.times(run.length, plan.protocol)
+        asked = plan.training_of(run.arm)
+        if run.second_rate and plan.second_rate is not None:
+            asked = asked.at_rate(plan.second_rate)
+        schedule = plan.protocol.schedule(asked.warmup, length.updates)
+        training = training_at(
+            loaded, asked, length.updates, device == "cuda", *(() if run.arm == CONTROL else ("arms", run.arm)),
+            rate=rate, schedule=schedule, seed=run.seed, order=plan.arm(run.arm).order or plan.order,
+            data_seed=data_seed(run.seed, run.order) if run.order else None,
+        )  # fmt: skip
+        begin: Start = {"shape": checked.shape.facts(), "seed": run.seed}
+        if base is not None:
+            begin = {"model": str(out / BASE / "model"), "fingerprint": base}
+        elif checked.model is not None:
+            begin = {"model": str(checked.model), "fingerprint": model_identity(checked.model)}
+        jobs.append(
+            _job(
+                out / "jobs" / run.arm / run.name, run, plan.ranks or 1,
+                stages=_stages(plan, run.arm, checked, length), share=checked.share, begin=begin,
+                training=training | checked.layout, evaluate=evaluate, checked=checked,
+                keep_model=plan.keep_models, device=device, threads=threads,
+            )
+        )  # fmt: skip
     return jobs
+
+
+def runs_of(plan: AblationPlan) -> list[Run]:
+    """Every run of a plan: seed by seed and order by order the control and all arms, then all of it at the second rate,
+    then the control at other lengths."""
+    repeats = [(seed, order) for seed in plan.seeds for order in range(plan.orders)]
+    arms = (CONTROL, *plan.arms)
+    rates = (False, True) if plan.second_rate is not None else (False,)
+    runs = [Run(arm, *repeat, rate) for rate in rates for repeat in repeats for arm in arms]
+    return runs + [Run(CONTROL, *repeat, length=length) for repeat in repeats for length in plan.curve]
+
+
+def data_seed(seed: int, order: int) -> int:
+    """The first order of a seed is the seed's own."""
+    return mixed_plain(mixed_plain(seed) ^ order) % (1 << 32) if order else seed
 
 
 def model_identity(folder: Path) -> str:
@@ -108,9 +127,9 @@ def _of_base(asked: TrainingPlan) -> ScheduleSpec:
     }
 
 
-def _stages(plan: AblationPlan, arm: str, checked: CheckedPlan) -> list[MixStage]:
+def _stages(plan: AblationPlan, arm: str, checked: CheckedPlan, length: Length) -> list[MixStage]:
     """The last one goes on to the end."""
-    *before, (last, _) = stages_of(plan, arm, checked.length)
+    *before, (last, _) = stages_of(plan, arm, length)
     stages = [_stage(weights, _orders(plan, arm, weights), checked) for weights, _ in before]
     for stage, (_, rows) in zip(stages, before, strict=True):
         stage["rows"] = rows
@@ -136,8 +155,7 @@ def _stage(weights: Mapping[str, float], orders: Mapping[str, OrderSpec], checke
 
 def _job(
     folder: Path,
-    arm: str,
-    seed: int,
+    run: Run,
     ranks: int,
     *,
     stages: list[MixStage],
@@ -176,7 +194,8 @@ def _job(
     fingerprint = digest(learns)
     measured = digest([fingerprint, identity(evaluate), checked.before, measures]) if evaluate else fingerprint
     return {
-        "folder": str(folder), "arm": arm, "seed": seed, "fingerprint": measured,
+        "folder": str(folder), "arm": run.arm, "seed": run.seed, "order": run.order, "second_rate": run.second_rate,
+        "length": run.length, "fingerprint": measured,
         "training_fingerprint": fingerprint,
         "stages": stages, "share": share, "begin": begin, "training": training, "ranks": ranks, "evaluate": evaluate,
         "tokenizer": str(checked.tokenizer), "row_length": checked.meta.row_length, "before": checked.before,

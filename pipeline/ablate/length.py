@@ -8,9 +8,10 @@ shown are of these.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan, Loaded
+from gristmill.pipeline.ablate.protocols import Protocol
 from gristmill.pipeline.recipe.yaml_lines import Place
 from gristmill.pipeline.train.feeding import blended
 from gristmill.pipeline.train.plan import TrainingPlan
@@ -33,6 +34,13 @@ class Length:
     def tokens(self) -> int:
         """Padding counted."""
         return self.rows * self.row_length
+
+    def times(self, share: float, protocol: Protocol) -> Length:
+        """A run of this share of the updates."""
+        if share == 1:
+            return self
+        updates = max(1, round(self.updates * share))
+        return replace(self, updates=updates, before=protocol.updates_before(updates))
 
 
 def length_of(loaded: Loaded, row_length: int) -> Length:
@@ -70,8 +78,9 @@ def weights_of(plan: AblationPlan, arm: str, length: Length) -> dict[str, float]
 def in_words(plan: AblationPlan, length: Length) -> str:
     """What all runs have in common."""
     asked = "" if length.tokens == plan.tokens else f" (the plan says {plan.tokens:,})"
+    orders = f" in {plan.orders} data orders" if plan.orders > 1 else ""
     runs = (
-        f"{len(plan.seeds)} seeds of the control and of {len(plan.arms)} arm{'s' if len(plan.arms) > 1 else ''}"
+        f"{len(plan.seeds)} seeds{orders} of the control and of {len(plan.arms)} arm{'s' if len(plan.arms) > 1 else ''}"
         if plan.proxies is None
         else f"proxy runs of {len(plan.arms):,} mixes and of the one by tokens"
     )

@@ -1,7 +1,7 @@
 """From the items of all runs to differences with intervals, arm by arm: the arrays behind ablation.json.
 
 A measure is a set of the evaluation, or one domain of it. The runs of a seed are paired: an arm is compared on the
-seeds that it and the control both finished.
+seeds that it and the control both finished. A seed's score is the mean over its data orders.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ import pyarrow as pa
 from gristmill.kernels.base.types import Floats
 from gristmill.mixing.verdicts.paired import Better, Errors, Paired, bootstrap, errors, paired
 from gristmill.mixing.verdicts.power import detectable
+from gristmill.mixing.verdicts.spread import Deviation, Spread, spread
 from gristmill.pipeline.ablate.plan import CONTROL, Evaluate
 from gristmill.pipeline.errors import RunFailed
-from gristmill.pipeline.report.ablation_record import DifferenceRecord, MeasureRecord
+from gristmill.pipeline.report.ablation_record import DeviationRecord, DifferenceRecord, MeasureRecord, SpreadRecord
+from gristmill.pipeline.train.records import Run
 
 Scores = Mapping[tuple[str, int], pa.Table]  # items by arm and seed
+Runs = Mapping[Run, pa.Table]  # items of every run
 DRAWS = 10_000
 Places = npt.NDArray[np.int64]
 
@@ -58,6 +61,24 @@ class Measure:
                 "by_seed": {str(seed): level for seed, level in levels.items()},
             },
         }
+
+
+def scores_of(
+    runs: Runs, orders: int, second_rate: bool = False, length: float = 1.0
+) -> dict[tuple[str, int], pa.Table]:
+    """Items by arm and seed: the mean over the seed's data orders, where all of them were run."""
+    scores = {}
+    for arm, seed in dict.fromkeys((run.arm, run.seed) for run in runs):
+        own = [runs.get(Run(arm, seed, order, second_rate, length)) for order in range(orders)]
+        tables = [table for table in own if table is not None]
+        if len(tables) == orders:
+            scores[arm, seed] = tables[0] if orders == 1 else _mean_of(tables)
+    return scores
+
+
+def _mean_of(tables: Sequence[pa.Table]) -> pa.Table:
+    value_I = np.mean([table["value"].to_numpy() for table in tables], axis=0)
+    return tables[0].set_column(tables[0].schema.get_field_index("value"), "value", pa.array(value_I))
 
 
 def measures_of(evaluate: Evaluate, scores: Scores) -> list[Measure]:
@@ -109,8 +130,31 @@ def compared(scores: Scores, arm: str, seeds: Sequence[int], measure: Measure) -
     )
 
 
+def spread_of(runs: Runs, orders: int, arm: str, seeds: Sequence[int], measure: Measure) -> Spread | None:
+    """How the differences of all runs vary."""
+
+    def level(name: str, seed: int, order: int) -> float:
+        return float(runs[Run(name, seed, order)]["value"].to_numpy()[measure.places].sum() / measure.sizes.sum())
+
+    differences_SK = [[level(arm, s, k) - level(CONTROL, s, k) for k in range(orders)] for s in seeds]
+    return spread(np.array(differences_SK))
+
+
+def spread_facts(found: Spread | None) -> SpreadRecord | None:
+    def facts(part: Deviation) -> DeviationRecord:
+        return {"sd": part.sd, "low": part.low, "high": number(part.high), "degrees": part.degrees}
+
+    if found is None:
+        return None
+    return {
+        "run": facts(found.run),
+        "seed": facts(found.seed) if found.seed else None,
+        "order": facts(found.order) if found.order else None,
+    }
+
+
 def difference_facts(
-    pairs: Paired, measured: Errors, measure: Measure, seeds: Sequence[int], confidence: float
+    pairs: Paired, measured: Errors, measure: Measure, seeds: Sequence[int], confidence: float, varies: Spread | None
 ) -> DifferenceRecord:
     """What ablation.json says of one arm on one measure."""
     low, high = measured.interval(confidence)
@@ -138,6 +182,8 @@ def difference_facts(
         "bootstrap": {"low": number(resampled[0]), "high": number(resampled[1])},
         "seeds_error": number(measured.seeds_error),
         "items_error": number(measured.items_error),
+        "effective_clusters": measured.clusters,
+        "spread": spread_facts(varies),
         "p": measured.chance(),
         "detectable": number(detectable(measured, confidence)),
         "by_seed": dict(zip(map(str, seeds), pairs.by_seed.tolist(), strict=True)),

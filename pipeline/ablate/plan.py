@@ -104,6 +104,13 @@ class Evaluate(Evaluation):
     texts: Annotated[dict[str, TextSet], Field(min_length=1)]  # by name: held-out documents
     target: Annotated[str, Field(description="the name of one of texts or choices")]
     guard: Annotated[str | None, Field(description="general text: the name of one of texts")] = None
+    select: Annotated[
+        str | None,
+        Field(
+            description="the name of one of texts or choices that picks the best arm, whose effect is told on the"
+            " target; unless given, half of the target's clusters pick, by hash, and the other half tell"
+        ),
+    ] = None
     guard_budget: Annotated[float, Field(gt=0, lt=1, description="rise of its bits per byte, relative")] = GUARD_BUDGET
     points: Annotated[
         int,
@@ -157,6 +164,22 @@ class AblationPlan(RunPlan):
     ] = Protocol(name="llama3")
     tokens: Annotated[Count, Field(description="of each run, padding counted; whole updates, as many as come nearest")]
     seeds: Annotated[Seeds, Field(description="a number of them, or a list")] = (0, 1, 2, 3, 4)
+    orders: Annotated[
+        int, Field(ge=1, le=100, description="from_scratch: data orders of each seed; both variances are told")
+    ] = 1
+    second_rate: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            allow_inf_nan=False,
+            description="another peak rate, such as 0.00001, at which all is run too; no arm is called better or worse"
+            " where the two disagree",
+        ),
+    ] = None
+    curve: Annotated[
+        tuple[Annotated[float, Field(gt=0, le=10)], ...],
+        Field(description="shares of `tokens` at which the control is run too, for the compute multiplier"),
+    ] = ()
     hopeless: Annotated[
         int | None,
         Field(
@@ -209,11 +232,17 @@ def load(path: Path, text: str | None = None) -> Loaded:
     if plan.proxies is None:
         _check_arms(file, plan)
     _check_base(file, plan)
+    _check_repeats(file, plan)
     _check_training(file, plan)
     plan.evaluate.check(file)
     plan.evaluate.check_named(file, "guard", [*plan.evaluate.texts])
     if plan.evaluate.guard is not None and plan.evaluate.guard == plan.evaluate.target:
         raise file.wrong(("evaluate", "guard"), "the target cannot guard itself")
+    plan.evaluate.check_named(file, "select", [*plan.evaluate.texts, *plan.evaluate.choices])
+    if plan.evaluate.select is not None and plan.evaluate.select == plan.evaluate.target:
+        raise file.wrong(
+            ("evaluate", "select"), "is the target, which tells the effect; without `select` it is split in two halves"
+        )
     if plan.stands_for is not None and plan.stands_for < plan.tokens:
         raise file.wrong(
             ("stands_for",), f"a run of {plan.stands_for:,} tokens is smaller than these of {plan.tokens:,}"
@@ -367,6 +396,27 @@ def _check_base(file: YamlFile, plan: AblationPlan) -> None:
     for place, shape in ((("shape",), plan.shape), (("base", "shape"), base.shape if base else None)):
         if isinstance(shape, str) and shape not in NAMED:
             raise file.wrong(place, f"no shape is named {shape!r}; there are {', '.join(NAMED)}")
+
+
+def _check_repeats(file: YamlFile, plan: AblationPlan) -> None:
+    """Orders, rates and lengths at which runs are repeated."""
+    repeats = {"orders": plan.orders > 1, "second_rate": plan.second_rate is not None, "curve": bool(plan.curve)}
+    for name, given in repeats.items():
+        if given and plan.proxies is not None:
+            raise file.wrong((name,), "`proxies` runs each mix once; take this out")
+    if plan.orders > 1 and not plan.protocol.from_scratch:
+        raise file.wrong(
+            ("orders",),
+            f"{plan.protocol.name} begins with one base, so that a seed decides the data order alone: ask for more"
+            " seeds",
+        )
+    rate = plan.training.peak or (plan.base.training.peak if plan.base and plan.base.training else None)
+    if plan.second_rate is not None and plan.second_rate == rate:
+        raise file.wrong(("second_rate",), f"{plan.second_rate:g} is the rate of all runs already")
+    if plan.curve and (len({*plan.curve, 1.0}) <= len(plan.curve) or len(plan.curve) < 2):
+        raise file.wrong(
+            ("curve",), "two or more different shares of `tokens` other than 1 were expected, such as [0.5, 0.75, 1.5]"
+        )
 
 
 def one_arm(loaded: Loaded, arm: str) -> Loaded:

@@ -8,20 +8,34 @@ import math
 import os
 import platform
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from gristmill.mixing.verdicts.paired import Errors, errors
-from gristmill.mixing.verdicts.verdict import holm, over, relative, verdict
+from gristmill.mixing.verdicts.verdict import Verdict, holm, over, relative, verdict
 from gristmill.pipeline.ablate.length import Length, weights_of
 from gristmill.pipeline.ablate.measures import (
     Measure,
+    Runs,
     Scores,
     centred_error,
     compared,
     difference_facts,
     levels_of,
     measures_of,
+    scores_of,
+    spread_of,
 )
 from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan
+from gristmill.pipeline.ablate.rules import (
+    OnTheWay,
+    at_second_rate,
+    changed_places,
+    curve_of,
+    multiplier_facts,
+    winner_of,
+)
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.json_types import JSON, JSONObject
 from gristmill.pipeline.report.ablation_record import (
@@ -31,6 +45,8 @@ from gristmill.pipeline.report.ablation_record import (
     GuardRecord,
     JobRecord,
     MeasureRecord,
+    SecondRateRecord,
+    WinnerRecord,
 )
 from gristmill.pipeline.train.records import Job, JobResult
 
@@ -44,6 +60,9 @@ def job_facts(job: Job, result: JobResult | None, folder: str) -> JobRecord:
     return {
         "arm": job["arm"],
         "seed": job["seed"],
+        "order": job.get("order", 0),
+        "second_rate": job.get("second_rate", False),
+        "length": job.get("length", 1.0),
         "status": status,
         "error": outcome.get("failed"),
         "folder": folder,
@@ -78,11 +97,21 @@ def cost_of(jobs: Sequence[JobRecord]) -> AblationCost:
     }
 
 
-def arms_of(
-    plan: AblationPlan, scores: Scores, problems: dict[str, str]
-) -> tuple[list[MeasureRecord], list[ArmRecord]]:
+@dataclass(frozen=True)
+class Judged:
+    """What all runs say together."""
+
+    measures: list[MeasureRecord]
+    arms: list[ArmRecord]
+    winner: WinnerRecord | None = None
+    changed_places: list[list[str]] = field(default_factory=list)
+
+
+def judged(plan: AblationPlan, runs: Runs, problems: dict[str, str], on_the_way: OnTheWay, updates: int) -> Judged:
     """Measures, and every arm with its differences and verdict. One that has fewer than two seeds beside the control's
-    has a problem instead, or was not run."""
+    has a problem instead, or was not run. `updates` are a run's, `on_the_way` what was measured during the control's.
+    """
+    scores, at_second = scores_of(runs, plan.orders), scores_of(runs, plan.orders, second_rate=True)
     control = [seed for seed in plan.seeds if (CONTROL, seed) in scores]
     seeds = {arm: [seed for seed in control if (arm, seed) in scores] for arm in plan.arms}
     problems = dict(problems)
@@ -90,20 +119,33 @@ def arms_of(
         if len(seeds[arm]) == 1 and arm not in problems:
             problems[arm] = "only one seed was finished by it and the control; at least 2 are needed"
     if len(control) < 2:
-        return [], [_without(plan, arm, problems.get(arm)) for arm in plan.arms]
+        return Judged([], [_without(plan, arm, problems.get(arm)) for arm in plan.arms])
     measures = measures_of(plan.evaluate, scores)
     target = next(m for m in measures if m.role == "target" and m.domain is None)
-    judged = [arm for arm in plan.arms if arm not in problems and len(seeds[arm]) >= 2]
-    chances = holm([errors(compared(scores, arm, seeds[arm], target)).chance() for arm in judged])
-    adjusted = dict(zip(judged, chances, strict=True))
-    guards = _guards(plan, scores, {arm: seeds[arm] for arm in judged}, measures)
-    arms = [
-        _arm(plan, arm, scores, seeds[arm], measures, adjusted[arm], guards.get(arm))
-        if arm in adjusted
-        else _without(plan, arm, problems.get(arm))
-        for arm in plan.arms
-    ]
-    return [measure.facts(levels_of(scores, CONTROL, control, measure)) for measure in measures], arms
+    whole = {arm: seeds[arm] for arm in plan.arms if arm not in problems and len(seeds[arm]) >= 2}
+    found = {arm: errors(compared(scores, arm, own, target)) for arm, own in whole.items()}
+    adjusted = dict(zip(found, holm([each.chance() for each in found.values()]), strict=True))
+    guards = _guards(plan, scores, whole, measures)
+    curve = curve_of(plan, runs, on_the_way, updates, target)
+    second = {arm: at_second_rate(plan, at_second, arm, first, target) for arm, first in found.items()}
+    arms = []
+    for arm in plan.arms:
+        if arm not in whole:
+            arms.append(_without(plan, arm, problems.get(arm)))
+            continue
+        own = _arm(plan, arm, runs, seeds[arm], measures, adjusted[arm], guards.get(arm), second[arm])
+        level = float(np.mean([*levels_of(scores, CONTROL, seeds[arm], target).values()]))
+        own["multiplier"] = multiplier_facts(curve, level, found[arm], target, plan.confidence)
+        arms.append(own)
+    return Judged(
+        [measure.facts(levels_of(scores, CONTROL, control, measure)) for measure in measures],
+        arms,
+        winner_of(plan, scores, whole, measures),
+        changed_places(
+            {arm: each.mean for arm, each in found.items()},
+            {arm: each["difference"] for arm, each in second.items() if each is not None},
+        ),
+    )
 
 
 Guarded = tuple[
@@ -129,18 +171,21 @@ def _guards(
 def _arm(
     plan: AblationPlan,
     arm: str,
-    scores: Scores,
+    runs: Runs,
     seeds: list[int],
     measures: list[Measure],
     adjusted: float,
     guarded: Guarded | None,
+    second: SecondRateRecord | None,
 ) -> ArmRecord:
+    scores = scores_of(runs, plan.orders)
     differences: list[DifferenceRecord] = []
     of_target, better = None, None
     for measure in measures:
         pairs = compared(scores, arm, seeds, measure)
         measured = errors(pairs)
-        differences.append(difference_facts(pairs, measured, measure, seeds, plan.confidence))
+        varies = spread_of(runs, plan.orders, arm, seeds, measure)
+        differences.append(difference_facts(pairs, measured, measure, seeds, plan.confidence, varies))
         if measure.domain is None and measure.role == "target":
             of_target, better = measured, measure.better
     if of_target is None or better is None:
@@ -160,7 +205,10 @@ def _arm(
             "p_holm": guard_chance,
             "holds": holds,
         }
-    decision = verdict(of_target, better, rise, budget, adjusted, plan.confidence, guard_chance)
+    at_second = second["difference"] if second is not None else None
+    decision = verdict(of_target, better, rise, budget, adjusted, plan.confidence, guard_chance, at_second)
+    if plan.second_rate is not None and second is None and decision.word != "inconclusive":
+        decision = Verdict("inconclusive", "its runs at the second rate were not finished with two seeds")
     return {
         "name": arm,
         "mix": dict(plan.arms[arm].weights),
@@ -172,6 +220,7 @@ def _arm(
         "guard": guard,
         "verdict": {"word": decision.word, "why": decision.why, "seeds_needed": decision.seeds},
         "differences": differences,
+        "second_rate": second,
     }
 
 
@@ -188,6 +237,8 @@ def _without(plan: AblationPlan, arm: str, problem: str | None) -> ArmRecord:
         "guard": None,
         "verdict": None,
         "differences": [],
+        "second_rate": None,
+        "multiplier": None,
     }
 
 

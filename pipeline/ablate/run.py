@@ -21,29 +21,31 @@ from gristmill.mixing.verdicts.paired import effective, errors, numbered
 from gristmill.pipeline.ablate.checks import CheckedPlan, check_plan
 from gristmill.pipeline.ablate.jobs import BASE, arm_jobs, base_job
 from gristmill.pipeline.ablate.length import in_words, weights_of
-from gristmill.pipeline.ablate.measures import Scores, compared, measures_of
+from gristmill.pipeline.ablate.measures import Runs, compared, measures_of, scores_of
 from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan, Loaded
 from gristmill.pipeline.ablate.proxies import proxies_of, with_mixes
 from gristmill.pipeline.ablate.results import (
     VERSION,
+    Judged,
     ablations_csv,
-    arms_of,
     clean,
     cost_of,
     job_facts,
+    judged,
     machine_facts,
     utilities_csv,
 )
+from gristmill.pipeline.ablate.rules import OnTheWay, power_before, power_in_words, readings_of
 from gristmill.pipeline.ablate.show import AblationUi
 from gristmill.pipeline.ablate.work import ITEMS_FILE, carry_out, finished
 from gristmill.pipeline.ablate.workers import Crew, Team, Work
 from gristmill.pipeline.errors import RecipeError, RunFailed
-from gristmill.pipeline.report.ablation_record import AblationRecord
+from gristmill.pipeline.report.ablation_record import AblationRecord, PowerRecord
 from gristmill.pipeline.store.lock import one_run_at_a_time
 from gristmill.pipeline.store.storage import Store
 from gristmill.pipeline.train.evaluation import LEAST_CLUSTERS, documents_of, evaluation_spec
 from gristmill.pipeline.train.progress import PROGRESS
-from gristmill.pipeline.train.records import EvaluationSpec, Job, JobResult
+from gristmill.pipeline.train.records import EvaluationSpec, Job, JobResult, run_of
 from gristmill.pipeline.train.work import BITS
 from gristmill.trainer.evaluation.multiple_choice import BadQuestions, encode_questions, read_questions
 
@@ -60,7 +62,15 @@ class PreparedAblation:
         self.loaded, self.out, self.crew = loaded, out, crew
         self.checked: CheckedPlan = check_plan(loaded, out, note, crew.device == "cuda", only_planned)
         self.evaluate = _evaluation(loaded, self.checked.length.updates)
-        self.warnings = [*self.checked.warnings, *_warnings(self.evaluate, self.checked)]
+        warnings, clusters = _looked_at(self.evaluate, self.checked)
+        self.readings, of_reading = readings_of(self.checked.epochs, self.checked.sizes)
+        self.warnings = [*self.checked.warnings, *warnings]
+        self.power: PowerRecord | None = None
+        if self.plan.proxies is None:  # nothing is compared
+            self.warnings += of_reading
+            parameters, tokens = self.checked.shape.parameters, self.checked.length.tokens
+            of_target = clusters[self.plan.evaluate.target]
+            self.power = power_before(self.plan, out, self.unit, of_target, parameters, tokens)
         self.base = base_job(loaded, self.checked, out, crew.device, crew.threads)
         self.jobs = arm_jobs(
             loaded,
@@ -75,6 +85,12 @@ class PreparedAblation:
     @property
     def plan(self) -> AblationPlan:
         return self.loaded.plan
+
+    @property
+    def unit(self) -> str:
+        """Of the target."""
+        choices = self.plan.evaluate.choices.get(self.plan.evaluate.target)
+        return "bits per byte" if choices is None or choices.score == "bits_per_byte" else "accuracy"
 
 
 def _evaluation(loaded: Loaded, updates: int) -> EvaluationSpec:
@@ -99,6 +115,8 @@ def run(
         loaded = ready.loaded
         store.write_json("plan.json", loaded.plan.model_dump(mode="json"))
         face.note(in_words(ready.plan, ready.checked.length))
+        if ready.power is not None:
+            face.note(power_in_words(ready.power, ready.unit))
         for warning in ready.warnings:
             face.note(f"warning: {warning}")
         for arm, problem in ready.checked.problems.items():
@@ -120,8 +138,8 @@ def run(
         for job in ready.jobs:  # of arms that were not asked for now
             if job["folder"] not in results and (done := finished(job)) is not None:
                 results[job["folder"]] = done
-        scores = _scores(results, ready.jobs)
-        record = _record(ready, results, scores, start)
+        runs = _runs(results, ready.jobs)
+        record, scores = _record(ready, results, runs, start), scores_of(runs, loaded.plan.orders)
         _keep(store, record)
         for name, text in (
             ("utilities.csv", utilities_csv(loaded.plan, scores)),
@@ -134,10 +152,10 @@ def run(
     return record
 
 
-def _scores(results: dict[str, JobResult], jobs: Iterable[Job]) -> Scores:
+def _runs(results: dict[str, JobResult], jobs: Iterable[Job]) -> Runs:
     """Items of the runs that are done."""
     return {
-        (job["arm"], job["seed"]): pq.read_table(Path(job["folder"]) / ITEMS_FILE)
+        run_of(job): pq.read_table(Path(job["folder"]) / ITEMS_FILE)
         for job in jobs
         if _is_done(results.get(job["folder"]))
     }
@@ -156,7 +174,7 @@ def hopeless_arms(plan: AblationPlan, results: dict[str, JobResult], jobs: Itera
     among the looks, so that all of them together give up a good arm as rarely as one verdict rejects it."""
     if plan.hopeless is None:
         return []
-    scores = _scores(results, jobs)
+    scores = scores_of(_runs(results, jobs), plan.orders)
     control = [seed for seed in plan.seeds if (CONTROL, seed) in scores]
     given_up = []
     for arm in plan.arms:
@@ -198,26 +216,44 @@ def _worked(team: Team, jobs: Iterable[Job], face: AblationUi) -> dict[str, JobR
     return results
 
 
-def _record(ready: PreparedAblation, results: dict[str, JobResult], scores: Scores, start: float) -> AblationRecord:
+def _on_the_way(ready: PreparedAblation, runs: Runs) -> OnTheWay:
+    """What was measured during the control's runs."""
+    from gristmill.pipeline.look.run_folder import RunFolder
+    from gristmill.pipeline.report.ablation import ON_THE_WAY, metrics_of
+
+    folder = RunFolder(str(ready.out))
+    return {
+        run_of(job): metrics_of(folder, f"{_below(ready.out, job['folder'])}/metrics.jsonl").values[ON_THE_WAY]
+        for job in ready.jobs
+        if run_of(job) in runs and job["arm"] == CONTROL
+    }
+
+
+def _record(ready: PreparedAblation, results: dict[str, JobResult], runs: Runs, start: float) -> AblationRecord:
     plan, found = ready.plan, ready.checked
+    scores = scores_of(runs, plan.orders)
     problems = dict(found.problems)
     for job in ready.jobs:
         result = results.get(job["folder"])
         if result is not None and "failed" in result:
-            problems.setdefault(job["arm"], f"seed {job['seed']}: {result['failed']}")
+            problems.setdefault(job["arm"], f"{run_of(job).words.partition(', ')[2]}: {result['failed']}")
     for arm in [arm for arm in problems if sum((arm, seed) in scores for seed in plan.seeds) >= 2]:
         del problems[arm]  # its other seeds speak for it
     proxies = None
     if plan.proxies is None:
-        measures, arms = arms_of(plan, scores, problems)
+        on_the_way = _on_the_way(ready, runs)
+        told = judged(plan, runs, problems, on_the_way, found.length.updates)
     else:
         measures, arms, proxies = proxies_of(plan, scores, problems)
+        told = Judged(measures, arms)
+    measures, arms = told.measures, told.arms
     jobs = [job_facts(job, results.get(job["folder"]), _below(ready.out, job["folder"])) for job in ready.jobs]
     base = job_facts(ready.base, results.get(ready.base["folder"]), BASE) if ready.base else None
     status = "failed" if not measures else "done" if all(arm["status"] == "done" for arm in arms) else "partial"
     for facts in arms if proxies is None else ():  # which of hundreds of mixes would fill the record
         facts["weights"] = weights_of(plan, facts["name"], found.length)
         facts["epochs"] = found.epochs.get(facts["name"])
+        facts["reading"] = ready.readings.get(facts["name"])
     schedule = ready.jobs[0]["training"]["schedule"] if ready.jobs else None
     record: AblationRecord = {
         "version": VERSION,
@@ -257,11 +293,15 @@ def _record(ready: PreparedAblation, results: dict[str, JobResult], scores: Scor
             "mix": dict(plan.control.weights),
             "weights": weights_of(plan, CONTROL, found.length),
             "epochs": found.epochs.get(CONTROL),
+            "reading": ready.readings.get(CONTROL),
         },
         "warnings": ready.warnings,
         "measures": measures,
         "arms": arms,
         "proxies": proxies,
+        "winner": told.winner,
+        "power": ready.power,
+        "changed_places": told.changed_places,
         "base": base,
         "jobs": jobs,
         "cost": cost_of([*([base] if base else []), *jobs]),
@@ -271,13 +311,15 @@ def _record(ready: PreparedAblation, results: dict[str, JobResult], scores: Scor
     return cast(AblationRecord, clean(record))  # type: ignore[arg-type]
 
 
-def _warnings(evaluate: EvaluationSpec, found: CheckedPlan) -> list[str]:
-    """Every file of the evaluation is read once before anything is trained."""
-    warnings = []
+def _looked_at(evaluate: EvaluationSpec, found: CheckedPlan) -> tuple[list[str], dict[str, float]]:
+    """Warnings, and of each set as how many clusters of one size its own count. Every file of the evaluation is read
+    once before anything is trained."""
+    warnings, counts = [], {}
     for name, texts in evaluate["texts"].items():
         documents = documents_of(name, texts)
         sizes_C = np.bincount(numbered(documents.clusters), [len(text.encode()) for text in documents.texts])
         clusters, alike = len(sizes_C), effective(sizes_C / sizes_C.sum())
+        counts[name] = alike
         if alike <= 1:
             words = (
                 f"evaluate.texts.{name}: all its documents are of one cluster ({texts['cluster']}), so that nothing"
@@ -294,15 +336,19 @@ def _warnings(evaluate: EvaluationSpec, found: CheckedPlan) -> list[str]:
             )
     for name, choices in evaluate["choices"].items():
         try:
+            questions = read_questions(Path(choices["file"]))
             encode_questions(
-                read_questions(Path(choices["file"])),
+                questions,
                 Tokenizer.from_file(str(found.tokenizer)),
                 found.meta.row_length,
                 found.before,
             )
         except BadQuestions as error:
             raise RecipeError(f"evaluate.choices.{name}: {error}") from error
-    return warnings
+        of_domains = np.bincount(numbered([question.domain for question in questions]))
+        by_domain = choices["cluster"] == "domain"
+        counts[name] = effective(of_domains / of_domains.sum()) if by_domain else float(len(questions))
+    return warnings, counts
 
 
 def _is_done(result: JobResult | None) -> bool:

@@ -20,17 +20,17 @@ from gristmill.pipeline.ablate.plan import CONTROL
 from gristmill.pipeline.formatting import as_energy, as_seconds
 from gristmill.pipeline.json_types import JSON
 from gristmill.pipeline.progress.terminal import in_words
-from gristmill.pipeline.report.ablation_record import AblationRecord
+from gristmill.pipeline.report.ablation_record import AblationRecord, as_compute, bound
 from gristmill.pipeline.screen import escape
 from gristmill.pipeline.tables import TerminalTable
 from gristmill.pipeline.train.progress import RunProgress, progress_in
-from gristmill.pipeline.train.records import Job, JobResult
+from gristmill.pipeline.train.records import Job, JobResult, run_of
 
 Event = dict[str, JSON]
 
 BEST, MEASURES = 10, 4  # proxy runs, and tasks of each, that are shown
 LOOKS = 0.5  # seconds between two looks at the jobs at work
-COLOURS = {"adopt": "green", "reject": "red", "inconclusive": "yellow"}
+COLOURS = {"adopt": "green", "reject": "red", "disagree": "yellow", "inconclusive": "yellow"}
 
 
 class AtWork:
@@ -230,7 +230,7 @@ class LiveAblationUi(AblationUi):
                 state = f"{at_work.tenths / 10:.0%}" + (", measuring" if progress and progress.measuring else "")
             table.add_row(
                 escape(job["arm"]),
-                str(job["seed"]),
+                run_of(job).words.partition(", seed ")[2],
                 state,
                 f"{progress.update:,} of {job['training']['updates']:,}" if progress else "",
                 f"{progress.loss:.4f}" if progress and progress.loss is not None else "",
@@ -247,23 +247,29 @@ def ui_for(out: Path, console: Console, as_json: bool) -> AblationUi:
 
 
 def event(kind: str, job: Job) -> Event:
-    return {"event": kind, "arm": job["arm"], "seed": job["seed"]}
+    run = run_of(job)
+    return {
+        "event": kind, "arm": run.arm, "seed": run.seed, "order": run.order, "second_rate": run.second_rate,
+        "length": run.length,
+    }  # fmt: skip
 
 
 def name_of(job: Job) -> str:
-    return f"{job['arm']}, seed {job['seed']}"
+    return run_of(job).words
 
 
 def verdicts(record: AblationRecord) -> TerminalTable:
     """Every arm with its target, its guard and what is to be done."""
     target = next((m for m in record["measures"] if m["role"] == "target" and m["domain"] is None), None)
     measured = f"{target['task']} in {target['unit']} ({target['better']} is better), " if target else ""
-    title = f"{record['name']}: {measured}{len(record['seeds'])} seeds, {record['tokens']:,} tokens a run"
+    orders = record["plan"].get("orders", 1)
+    seeds = f"{len(record['seeds'])} seeds" + (f" in {orders} data orders" if orders != 1 else "")
+    title = f"{record['name']}: {measured}{seeds}, {record['tokens']:,} tokens a run"
     rows: list[tuple[object, ...]] = []
     for arm in record["arms"]:
         if arm["verdict"] is None:
             state = Text("failed", style="red") if arm["error"] else arm["status"]
-            rows.append((arm["name"], "", "", "", "", state))
+            rows.append((arm["name"], "", "", "", "", "", state))
             continue
         found = next(d for d in arm["differences"] if d["role"] == "target" and d["domain"] is None)
         word, guard = arm["verdict"]["word"], arm["guard"]
@@ -271,14 +277,15 @@ def verdicts(record: AblationRecord) -> TerminalTable:
             (
                 arm["name"],
                 f"{found['difference']:+.5f}",
-                f"{_bound(found['low'])} to {_bound(found['high'])}",
+                f"{bound(found['low'])} to {bound(found['high'])}",
+                as_compute(arm.get("multiplier")),
                 f"{arm['p_holm']:.3g}",
                 f"{guard['rise']:+.2%} ({_up_to(guard['high'])})" if guard else "none",
                 Text(word, style=COLOURS[word]),
             )
         )
-    head = ("arm", "difference", f"{record['confidence']:.0%} interval", "p (Holm)", "guard", "verdict")
-    return TerminalTable.of(title, head, rows, words={0, 5})
+    head = ("arm", "difference", f"{record['confidence']:.0%} interval", "compute", "p (Holm)", "guard", "verdict")
+    return TerminalTable.of(title, head, rows, words={0, 6})
 
 
 def proxy_runs(record: AblationRecord) -> TerminalTable:
@@ -301,10 +308,12 @@ def reasons(record: AblationRecord) -> list[str]:
     lines = []
     for arm in record["arms"]:
         if arm["verdict"] is not None:
-            seeds = arm["verdict"]["seeds_needed"]
-            lines.append(
-                f"{arm['name']}: {arm['verdict']['why']}" + (f"; {seeds} seeds would settle it" if seeds else "")
-            )
+            seeds, second = arm["verdict"]["seeds_needed"], arm.get("second_rate")
+            line = f"{arm['name']}: {arm['verdict']['why']}" + (f"; {seeds} seeds would settle it" if seeds else "")
+            if second is not None:
+                ends = f"{bound(second['low'])} to {bound(second['high'])}"
+                line += f"; at the rate {second['rate']:g} it differs by {second['difference']:+.5f} ({ends})"
+            lines.append(line)
         elif arm["error"]:
             lines.append(f"{arm['name']}: {arm['error']}")
     return lines
@@ -325,7 +334,7 @@ def others(record: AblationRecord) -> TerminalTable:
                     found["task"] + (" (guard)" if found["role"] == "guard" and found["domain"] is None else ""),
                     f"{levels[found['task']]:.4f}",
                     f"{found['difference']:+.5f}",
-                    f"{_bound(found['low'])} to {_bound(found['high'])}",
+                    f"{bound(found['low'])} to {bound(found['high'])}",
                     f"{found['better']} {found['unit']}",
                 )
             )
@@ -340,7 +349,3 @@ def cost_line(record: AblationRecord) -> str:
 
 def _up_to(value: float | None) -> str:
     return "unbounded" if value is None else f"up to {value:+.2%}"
-
-
-def _bound(value: float | None) -> str:
-    return "unbounded" if value is None else f"{value:+.5f}"

@@ -112,13 +112,14 @@ def show_estimate(ready: PreparedAblation, screen: Console) -> None:
 def show_record(record: AblationRecord, folder: Path, as_json: bool) -> None:
     """Tables, or JSON; arms that failed are an error once everything else has been said."""
     from gristmill.pipeline.ablate.show import cost_line, others, proxy_runs, reasons, verdicts
+    from gristmill.pipeline.report.ablation_record import remarks
 
     if as_json:
         print(json.dumps(record))
     else:
         show = console()
         show.print(verdicts(record) if record.get("proxies") is None else proxy_runs(record))
-        for line in reasons(record):
+        for line in [*reasons(record), *remarks(record)]:
             show.print(escape(line), soft_wrap=True)
         if any(len(arm["differences"]) > 1 for arm in record["arms"]):
             show.print(others(record))

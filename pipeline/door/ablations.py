@@ -23,7 +23,7 @@ from gristmill.pipeline.door.scripts import refuse_in_a_worker
 from gristmill.pipeline.door.views import View
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.formatting import nearest, one_line
-from gristmill.pipeline.report.ablation_record import AblationRecord
+from gristmill.pipeline.report.ablation_record import AblationRecord, remarks
 
 CALLED = Path("<plan>")  # in messages; paths are relative to the folder that Python runs in
 PACKAGES = ("torch", "scipy")
@@ -46,7 +46,7 @@ class Ablation:
         """Every arm beside the control: difference of the target, its interval, the guard, what to do and why."""
         if self.record.get("proxies") is not None:
             return View(self.record["arms"], show.proxy_runs(self.record))
-        why = [Text(line) for line in show.reasons(self.record)]
+        why = [Text(line) for line in [*show.reasons(self.record), *remarks(self.record)]]
         return View(self.record["arms"], Group(show.verdicts(self.record), *why))
 
     @property
@@ -55,7 +55,7 @@ class Ablation:
         return View([arm["differences"] for arm in self.record["arms"]], show.others(self.record))
 
     def verdict(self, arm: str) -> str:
-        """adopt, reject or inconclusive."""
+        """adopt, reject, disagree or inconclusive."""
         arms = {each["name"]: each for each in self.record["arms"]}
         if arm not in arms:
             raise RecipeError(f"no arm {one_line(arm)!r} in this ablation{nearest(arm, list(arms))}")

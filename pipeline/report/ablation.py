@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Literal, cast
 from urllib.parse import quote
 
 import numpy as np
@@ -30,6 +30,8 @@ from gristmill.pipeline.report.ablation_record import (
     MeasureRecord,
     ModelRecord,
     ProtocolRecord,
+    as_compute,
+    remarks,
 )
 from gristmill.pipeline.report.charts import Curve, Curves, ForestPlot, IntervalEstimate, forest, lines
 from gristmill.pipeline.report.page import (
@@ -48,8 +50,8 @@ from gristmill.pipeline.tables import Table, as_html
 
 PLACE = "ablations"  # in a run's folder
 CONTROL = "control"  # the name of its jobs
-WORDS = ("adopt", "reject", "inconclusive", "failed", "not run")  # in the order in which they are shown
-MARKS = {"adopt": "✓", "reject": "✕", "inconclusive": "?", "failed": "!", "not run": "–"}
+WORDS = ("adopt", "reject", "disagree", "inconclusive", "failed", "not run")  # in the order in which they are shown
+MARKS = {"adopt": "✓", "reject": "✕", "disagree": "≠", "inconclusive": "?", "failed": "!", "not run": "–"}
 ROLES = ("target", "guard", "reported")
 BEST = 10  # proxy runs that are shown
 LONG = 150  # runs, above which they are not printed
@@ -109,7 +111,8 @@ FOOTER = Markup(
 
 def verdicts_section(record: AblationRecord, verdicts: Sequence[ArmVerdict]) -> Section:
     values = {"verdicts": verdicts, "beside": any(verdict.beside for verdict in verdicts)}
-    return Section("verdicts", "Verdicts", fragment(VERDICTS, values) + facts(in_short(record)))
+    html = fragment(VERDICTS, values) + paragraphs(remarks(record)) + facts(in_short(record))
+    return Section("verdicts", "Verdicts", html)
 
 
 VERDICTS = """\
@@ -212,10 +215,15 @@ def verdict_of(arm: ArmRecord, record: AblationRecord) -> ArmVerdict:
     figures = [
         ("difference", f"{signed(target['difference'])} {target['unit']}{relatively(target)}"),
         (f"{share(record.get('confidence') or 0.95)} interval", span(target["low"], target["high"])),
+        ("compute", as_compute(arm.get("multiplier")) or "–"),
         ("p, corrected", chance(arm.get("p_holm"))),
         ("seeds", f"{seeds} of {of}"),
         ("guard", guarded(arm.get("guard"))),
     ]
+    second = arm.get("second_rate")
+    if second is not None:
+        ends = span(second["low"], second["high"])
+        figures.append((f"at the rate {second['rate']:g}", f"{signed(second['difference'])} ({ends})"))
     word = str(verdict["word"])
     return ArmVerdict(name, word, MARKS.get(word, "?"), str(verdict.get("why") or ""), settle, beside(arm), figures)
 
@@ -275,7 +283,7 @@ def failures(record: AblationRecord) -> list[tuple[str, str]]:
     seeds: dict[tuple[str, str], list[str]] = {}
     for job in jobs_of(record):
         if job["status"] == "failed":
-            seeds.setdefault((str(job["arm"]), str(job["error"] or "failed")), []).append(str(job["seed"]))
+            seeds.setdefault((str(job["arm"]), str(job["error"] or "failed")), []).append(seed_of(job))
     named = {arm for arm, _ in seeds}
     of_arms = [(str(arm["name"]), str(arm["error"])) for arm in record.get("arms") or [] if arm.get("error")]
     of_jobs = [
@@ -359,14 +367,26 @@ def differences(record: AblationRecord, order: Sequence[str]) -> Table:
             relatively(row).strip(" ()") or "–",
             chance(row["p"]),
             *(plain(row[name]) for name in ("seeds_error", "items_error", "detectable")),
+            *(deviation(row, part) for part in ("seed", "order")),
         )
         for arm in in_order(record, order)
         for row in arm.get("differences") or []
     ]
-    head = ("difference", "interval", "relative", "p", "error, seeds", "error, items", "detectable")
+    head = (
+        "difference",
+        "interval",
+        "relative",
+        "p",
+        "error, seeds",
+        "error, items",
+        "detectable",
+        "seeds vary",
+        "orders vary",
+    )
     note = (
         "Errors are standard errors: of what seeds vary and of what items vary. Detectable is the smallest true"
-        " difference found in 80% of cases."
+        " difference found in 80% of cases. The last columns are standard deviations of single runs; with one data"
+        " order a seed, seeds and orders vary together."
     )
     title = "All differences, arm less control"
     return Table.of(title, ("arm", "measure", "role", *head), rows, words=3, note=note)
@@ -469,7 +489,11 @@ def drawings(record: AblationRecord, metrics: Mapping[str, JobMetrics], order: S
 def runs_of(
     record: AblationRecord, metrics: Mapping[str, JobMetrics], arm: str, value: str
 ) -> list[Mapping[int, float]]:
-    of_arm = [str(job["folder"]) for job in record.get("jobs") or [] if job["arm"] == arm]
+    of_arm = [
+        str(job["folder"])
+        for job in record.get("jobs") or []
+        if job["arm"] == arm and not job.get("second_rate") and (job.get("length") or 1) == 1
+    ]
     return [metrics[folder].values[value] for folder in of_arm if folder in metrics]
 
 
@@ -557,7 +581,9 @@ def sum_of(amounts: Sequence[float | None]) -> float | None:
 def jobs(record: AblationRecord) -> Table:
     rows = [
         (
-            *(str(job[name]) for name in ("arm", "seed", "status")),
+            str(job["arm"]),
+            seed_of(job),
+            str(job["status"]),
             plain(job["loss"]),
             as_number(job["updates"]),
             as_number(job["tokens"]),
@@ -569,6 +595,15 @@ def jobs(record: AblationRecord) -> Table:
     ]
     head = ("arm", "seed", "state", "loss", "updates", "tokens", "time", "energy", "device")
     return Table.of("Every run", head, rows, words=3)
+
+
+def seed_of(job: JobRecord) -> str:
+    """The seed of a run, and what else tells it from the others."""
+    parts = [str(job["seed"])]
+    parts += [f"order {job['order']}"] if job.get("order") else []
+    parts += ["second rate"] if job.get("second_rate") else []
+    parts += [f"{job['length']:g} of the tokens"] if (job.get("length") or 1) != 1 else []
+    return ", ".join(parts)
 
 
 def epochs(record: AblationRecord, order: Sequence[str]) -> Table:
@@ -655,6 +690,15 @@ def signed(value: float | None) -> str:
 
 def plain(value: float | None) -> str:
     return "–" if value is None else with_minus(f"{value:.4f}")
+
+
+def deviation(row: DifferenceRecord, part: Literal["seed", "order"]) -> str:
+    """A standard deviation; with one order a seed the first is of both."""
+    spread = row.get("spread")
+    if spread is None:
+        return "–"
+    found = spread[part] if spread["order"] else spread["run"] if part == "seed" else None
+    return "–" if found is None else plain(found["sd"])
 
 
 def percent(value: float) -> str:

@@ -1,4 +1,5 @@
-"""ablation.json, as it is written and read: the keys are those on disk (docs/ablations.md)."""
+"""ablation.json, as it is written and read (docs/ablations.md), the keys as on disk; and its figures in words, as the
+screen and the page have them."""
 
 from __future__ import annotations
 
@@ -22,6 +23,23 @@ class BoundsRecord(TypedDict):
     high: float | None
 
 
+class DeviationRecord(TypedDict):
+    """A standard deviation with its 95 % interval."""
+
+    sd: float
+    low: float
+    high: float | None
+    degrees: float
+
+
+class SpreadRecord(TypedDict):
+    """How a run's difference varies; seed and order are null with one data order a seed."""
+
+    run: DeviationRecord
+    seed: DeviationRecord | None
+    order: DeviationRecord | None
+
+
 class DifferenceRecord(TypedDict):
     """An arm less the control on one measure."""
 
@@ -38,6 +56,8 @@ class DifferenceRecord(TypedDict):
     bootstrap: BoundsRecord
     seeds_error: float | None
     items_error: float | None
+    effective_clusters: NotRequired[float]
+    spread: NotRequired[SpreadRecord | None]
     p: float
     detectable: float | None
     by_seed: dict[str, float]
@@ -74,6 +94,63 @@ class GuardRecord(TypedDict):
     holds: bool
 
 
+class MultiplierRecord(TypedDict):
+    """How many times the compute the control would need to reach the arm's loss."""
+
+    value: float
+    low: float
+    high: float
+    beyond: str | None  # more, less: the value is at an end of what the curve can tell
+    least: float
+    most: float
+    curve: str  # lengths, on the way
+
+
+class SecondRateRecord(TypedDict):
+    """The target's difference at the second learning rate."""
+
+    rate: float
+    seeds: list[int]
+    difference: float
+    low: float | None
+    high: float | None
+    agrees: bool
+
+
+class ReadingRecord(TypedDict):
+    """What a run reads, by the rows of its sets: rows that two sets share count twice."""
+
+    tokens: int
+    unique_tokens: int
+    most_epochs: float
+    most_repeated: str  # the set of it
+
+
+class WinnerRecord(TypedDict):
+    """The best arm by the texts that select, and its effect on those that tell."""
+
+    arm: str
+    selected_on: str
+    selected_difference: float
+    told_on: str
+    difference: float
+    low: float | None
+    high: float | None
+    p: float
+
+
+class PowerRecord(TypedDict):
+    """What was to be expected before the runs, in the unit of the target."""
+
+    run_sd: float
+    cluster_sd: float
+    clusters: float
+    seeds: int
+    confidence: float  # of the first step of Holm's correction
+    detectable: float | None
+    source: str
+
+
 class VerdictRecord(TypedDict):
     word: str
     why: str
@@ -95,6 +172,9 @@ class ArmRecord(TypedDict):
     differences: list[DifferenceRecord]
     weights: NotRequired[dict[str, float]]
     epochs: NotRequired[dict[str, float] | None]
+    reading: NotRequired[ReadingRecord | None]
+    multiplier: NotRequired[MultiplierRecord | None]
+    second_rate: NotRequired[SecondRateRecord | None]
 
 
 class JobRecord(TypedDict):
@@ -102,6 +182,9 @@ class JobRecord(TypedDict):
 
     arm: str
     seed: int
+    order: int
+    second_rate: bool
+    length: float
     status: str
     error: str | None
     folder: str
@@ -143,6 +226,7 @@ class ControlRecord(TypedDict, total=False):
     mix: dict[str, float]
     weights: dict[str, float]
     epochs: dict[str, float] | None
+    reading: ReadingRecord | None
 
 
 class ScheduleSpec(TypedDict, total=False):
@@ -198,8 +282,72 @@ class AblationRecord(TypedDict, total=False):
     measures: list[MeasureRecord]
     arms: list[ArmRecord]
     proxies: list[ProxyRecord] | None
+    winner: WinnerRecord | None
+    power: PowerRecord | None
+    changed_places: list[list[str]]
     base: JobRecord | None
     jobs: list[JobRecord]
     cost: AblationCost
     machine: JSONObject
     versions: dict[str, str]
+
+
+def remarks(record: AblationRecord) -> list[str]:
+    """What holds for the ablation as a whole: its winner, what it could have found, and arms that change places."""
+    lines = []
+    winner = record.get("winner")
+    if winner is not None:
+        lines.append(
+            f"best on {winner['selected_on']}: {winner['arm']}; on {winner['told_on']} it differs by"
+            f" {winner['difference']:+.5f} ({bound(winner['low'])} to {bound(winner['high'])}, p {winner['p']:.3g})"
+        )
+    found = [row for arm in record["arms"] for row in arm["differences"] if row["role"] == "target"]
+    detected = [row["detectable"] for row in found if row["domain"] is None and row["detectable"] is not None]
+    power = record.get("power")
+    if detected and power is not None:
+        expected = "unknown" if power["detectable"] is None else f"{power['detectable']:.2g}"
+        lines.append(
+            f"smallest effect found in 80% of cases: {max(detected):.2g} as measured, {expected} as expected before the"
+            f" runs ({power['source']})"
+        )
+    for row in found:
+        spread = row.get("spread")
+        if row["domain"] is None and spread is not None:
+            lines.append(f"differences of single runs vary by {as_spread(spread)}")
+            break
+    for one, other in record.get("changed_places") or []:
+        lines.append(f"{one} and {other} change places at the second rate")
+    return lines
+
+
+def as_spread(found: SpreadRecord) -> str:
+    """Standard deviations with their intervals."""
+
+    def words(part: DeviationRecord) -> str:
+        high = "unbounded" if part["high"] is None else f"{part['high']:.2g}"
+        return f"{part['sd']:.2g} ({part['low']:.2g} to {high})"
+
+    if found["seed"] is None or found["order"] is None:
+        return f"{words(found['run'])} between seeds"
+    return f"{words(found['seed'])} between seeds and {words(found['order'])} between data orders"
+
+
+def as_compute(found: MultiplierRecord | None) -> str:
+    """A compute multiplier with its interval."""
+    if found is None:
+        return ""
+    value = f"{found['value']:.2f}"
+    ends = f"{_from(found)} to {_to(found)}"
+    return f"{found['beyond']} than {value} ({ends})" if found["beyond"] else f"{value} ({ends})"
+
+
+def _from(found: MultiplierRecord) -> str:
+    return f"{'<' if found['low'] <= found['least'] else ''}{found['low']:.2f}"
+
+
+def _to(found: MultiplierRecord) -> str:
+    return f"{'>' if found['high'] >= found['most'] else ''}{found['high']:.2f}"
+
+
+def bound(value: float | None) -> str:
+    return "unbounded" if value is None else f"{value:+.5f}"

@@ -209,6 +209,12 @@ class TrainingPlan(Settings):
         """The rate, where the plan says it."""
         return self.optimizer.get("rate") if isinstance(self.optimizer, dict) else self.rate
 
+    def at_rate(self, rate: float) -> TrainingPlan:
+        """The same at another peak rate."""
+        if isinstance(self.optimizer, dict):
+            return self.changed({"optimizer": {**self.optimizer, "rate": rate}})
+        return self.changed({"rate": rate})
+
     def updates(self, tokens: int, row_length: int) -> int:
         """As many whole updates as come nearest, at least one: all runs of a plan have the same."""
         return max(1, round(tokens / (self.rows_per_update * row_length)))

@@ -3,11 +3,40 @@ disk. `gristmill train` has one job, `gristmill ablate` one for the base and one
 
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
 
 from gristmill.pipeline.json_types import JSONObject
 
 OrderSpec = str | dict[str, Any]  # shuffled, as_written, segments, buckets, or a schedule with its settings
+
+
+class Run(NamedTuple):
+    """Which run of an ablation: everything that its runs differ in."""
+
+    arm: str
+    seed: int  # of initial weights
+    order: int = 0  # of the seed's data orders
+    second_rate: bool = False
+    length: float = 1.0  # share of the plan's tokens; another than 1 for the control's curve
+
+    @property
+    def name(self) -> str:
+        """Of its folder: `seed-3`, `seed-3-order-1-second-rate`."""
+        return (
+            f"seed-{self.seed}"
+            + (f"-order-{self.order}" if self.order else "")
+            + ("-second-rate" if self.second_rate else "")
+            + (f"-length-{self.length:g}" if self.length != 1 else "")
+        )
+
+    @property
+    def words(self) -> str:
+        """For people: `clean, seed 3, order 1`."""
+        parts = [f"{self.arm}, seed {self.seed}"]
+        parts += [f"order {self.order}"] if self.order else []
+        parts += ["second rate"] if self.second_rate else []
+        parts += [f"{self.length:g} of the tokens"] if self.length != 1 else []
+        return ", ".join(parts)
 
 
 class TextsSpec(TypedDict):
@@ -68,6 +97,9 @@ class Job(TypedDict):
     folder: str
     arm: str
     seed: int
+    order: NotRequired[int]  # these three of an ablation's runs: `Run`
+    second_rate: NotRequired[bool]
+    length: NotRequired[float]
     fingerprint: str  # of what is learned and measured
     training_fingerprint: str  # of what is learned
     stages: list[MixStage]
@@ -115,3 +147,7 @@ class JobResult(TrainingOutcome, total=False):
     failed: str  # why there is no result
     trace: str
     anew: bool  # was it done now?
+
+
+def run_of(job: Job) -> Run:
+    return Run(job["arm"], job["seed"], job.get("order", 0), job.get("second_rate", False), job.get("length", 1.0))

@@ -10,7 +10,7 @@ from hypothesis import assume, given, strategies as st
 from scipy import stats
 
 from gristmill.mixing.verdicts.paired import Errors, errors, paired
-from gristmill.mixing.verdicts.power import detectable, power, seeds_needed
+from gristmill.mixing.verdicts.power import Noise, detectable, pooled, power, seeds_needed
 from gristmill.mixing.verdicts.verdict import holm, over, relative, verdict
 
 
@@ -47,6 +47,30 @@ def test_no_number_of_seeds_makes_up_for_too_few_items() -> None:
 def test_what_is_detectable_is_found_in_80_percent() -> None:
     found = Errors(0.0, 0.5, 0.2, 5, 60)
     assert power(detectable(found), 0.5 * math.sqrt(5), 0.2, 5, 60) == pytest.approx(0.8, abs=1e-6)
+
+
+def test_power_before_the_runs_is_the_formula_of_paired_items() -> None:
+    """(z of 97.5 % + z of 80 %) times the error, as seeds and clusters grow; with few it is more."""
+    noise = Noise(run_sd=0.006, cluster_sd=0.03)
+    formula = (stats.norm.ppf(0.975) + stats.norm.ppf(0.8)) * math.sqrt(0.03**2 / 4000 + 0.006**2 / 400)
+    assert detectable(noise.errors(400, 4000)) == pytest.approx(formula, rel=0.01)
+    few = (stats.norm.ppf(0.975) + stats.norm.ppf(0.8)) * math.sqrt(0.03**2 / 40 + 0.006**2 / 4)
+    assert detectable(noise.errors(4, 40)) > 1.1 * few and math.isinf(detectable(noise.errors(4, 1)))
+
+
+def test_noise_of_earlier_differences_is_pooled() -> None:
+    assert pooled([]) is None and pooled([Errors(0.1, math.inf, 0.1, 1, 9)]) is None
+    same = pooled([Errors(0.1, 0.002, 0.001, 4, 100.0), Errors(-0.2, 0.002, 0.002, 4, 25.0)])
+    assert same is not None and same.run_sd == pytest.approx(0.004) and same.cluster_sd == pytest.approx(0.01)
+
+
+def test_rates_that_disagree_claim_nothing() -> None:
+    for mean in (-0.02, 0.02):
+        agreed, not_agreed = (verdict(sure(mean), "lower", second=second) for second in (mean / 9, -mean / 9))
+        assert agreed.word == ("adopt" if mean < 0 else "reject") and not_agreed.word == "disagree"
+        assert "at the second rate" in not_agreed.why
+    assert verdict(sure(0.0001), "lower", second=-0.02).word == "inconclusive"
+    assert verdict(sure(-0.02), "lower", guard=sure(0.02), second=0.01).word == "reject"
 
 
 def test_holm_is_the_step_down() -> None:

@@ -8,7 +8,7 @@ record = write_example(folder)      three arms (one better, one worse, one that 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -23,23 +23,39 @@ from gristmill.pipeline.ablate.show import AblationUi
 from gristmill.pipeline.ablate.work import JobResult, items_of
 from gristmill.pipeline.ablate.workers import Crew
 from gristmill.pipeline.train.evaluation import documents_of
+from gristmill.pipeline.train.records import Run, run_of
 from tests.pipeline.ablate.ablation_sets import PLAN, make_set, tales
 
 EFFECTS = {"control": 0.0, "base": 0.2, "clean": -0.02, "noise": 0.03}  # bits per byte
 FAILS = "torn"
 
 
-def write_example(folder: Path, seeds: int = 5, joules: bool = True) -> dict[str, Any]:
-    """OUT is folder/out. `joules` False: no meter was there."""
+def write_example(
+    folder: Path, seeds: int = 5, joules: bool = True, more: str = "", flipped: Collection[str] = ()
+) -> dict[str, Any]:
+    """OUT is folder/out. `joules` False: no meter was there. `more` are lines of the plan; what an arm in `flipped` does
+    has the other sign at the second rate."""
     folder.mkdir(parents=True, exist_ok=True)
     make_example_plan(folder, seeds)
+    if more:
+        plan = folder / "plan.yaml"
+        plan.write_text(from_scratch(plan.read_text("utf-8")) + more, encoding="utf-8")
     return run(
         load(folder / "plan.yaml"),
         folder / "out",
         Crew(0, 1),
         AblationUi(folder / "out", (folder / "said.txt").open("w")),
-        work=simulated(joules),
+        work=simulated(joules, flipped),
     )
+
+
+def from_scratch(plan: str) -> str:
+    """The same plan without a base."""
+    before, _, rest = plan.partition("base:\n")
+    shape = next(line for line in rest.splitlines() if line.startswith("  shape:")).strip()
+    _, _, after = rest.partition("protocol:")
+    rest = after.partition("\n")[2].replace("training: {", "training: {rate: 0.01, ", 1)
+    return f"{before}{shape}\nprotocol: from_scratch\n{rest}"
 
 
 def make_example_plan(folder: Path, seeds: int) -> None:
@@ -59,7 +75,7 @@ def make_example_plan(folder: Path, seeds: int) -> None:
     )
 
 
-def simulated(joules: bool = True) -> Callable[[Job], JobResult]:
+def simulated(joules: bool = True, flipped: Collection[str] = ()) -> Callable[[Job], JobResult]:
     """Work that trains nothing: scores with the variance of hosts, documents and seeds, and a loss that falls."""
 
     def work(job: Job) -> JobResult:
@@ -73,8 +89,11 @@ def simulated(joules: bool = True) -> Callable[[Job], JobResult]:
             }
         folder = Path(job["folder"])
         folder.mkdir(parents=True, exist_ok=True)
-        shared, own = np.random.default_rng(job["seed"]), np.random.default_rng([job["seed"], *job["arm"].encode()])
-        level = 1.1 + EFFECTS[job["arm"]] + shared.normal(0, 0.004) + own.normal(0, 0.002)
+        repeat = [] if run_of(job) == Run(job["arm"], job["seed"]) else [*run_of(job).name.encode()]
+        shared = np.random.default_rng(job["seed"])
+        own = np.random.default_rng([job["seed"], *job["arm"].encode(), *repeat])
+        effect = EFFECTS[job["arm"]] * (-1 if job["second_rate"] and job["arm"] in flipped else 1)
+        level = 1.1 + 0.2 * (job["length"] ** -0.5 - 1) + effect + shared.normal(0, 0.004) + own.normal(0, 0.002)
         _write_metrics(folder / "metrics.jsonl", job["training"]["updates"], level, own, joules)
         if job["evaluate"] is not None:
             pq.write_table(

@@ -127,7 +127,7 @@ def test_a_guard_of_one_cluster_holds_nothing_and_is_shown(tmp_path: Path) -> No
     texts(tmp_path / "general.parquet", ["a"] * 30, ["k"] * 30)
     record = go(plan)
     assert record["arms"][0]["guard"]["high"] is None and not record["arms"][0]["guard"]["holds"]
-    assert "unbounded" in str(verdicts(record).rows[0][4])
+    assert "unbounded" in str(verdicts(record).rows[0][5])
 
 
 def test_a_domain_of_one_cluster_is_no_task_for_mix(tmp_path: Path) -> None:

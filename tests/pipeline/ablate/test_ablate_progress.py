@@ -35,7 +35,8 @@ SECONDS = r"(?:\d+ min \d\d s|[\d.]+ m?s|<1 ms)"
 def job(folder: Path, arm: str = "control", measured: bool = True) -> Job:
     evaluate: Any = {"points": 2} if measured else None
     made: Any = {
-        "folder": str(folder / arm), "arm": arm, "seed": 0, "training": {"updates": 100}, "evaluate": evaluate
+        "folder": str(folder / arm), "arm": arm, "seed": 0, "order": 0, "second_rate": False, "length": 1.0,
+        "training": {"updates": 100}, "evaluate": evaluate,
     }  # fmt: skip
     (folder / arm).mkdir(exist_ok=True)
     return made
