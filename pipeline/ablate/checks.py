@@ -182,8 +182,8 @@ def _layout(
     only_planned: bool,
     note: Callable[[str], None],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What `parallel: auto` chooses for runs and base, from the control's documents. What a rank would refuse of any run
-    is raised here."""
+    """What `parallel: auto` chooses for runs and base, from the control's documents. What a rank would refuse of any
+    run is raised here."""
     from gristmill.trainer.parallel.planner import CHOICES
     from gristmill.trainer.run.settings import Training
 

@@ -115,6 +115,7 @@ def transformers_judge(source: Path, how: Importing) -> Judge:
     from gristmill.classifiers.neural.published import read_published
 
     found = read_published(encoder_folder(str(source)))
+    heads: tuple[Head, ...]
     if found.problem == "single_label_classification":
         heads = (head_of(list(found.labels), how),)
     elif len(found.labels) == 1 and found.problem == "regression":
