@@ -170,7 +170,7 @@ def _(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def _save_matmul(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-    ctx.save_for_matmul_backward(*inputs)
+    ctx.save_for_backward(*inputs)
 
 
 def _matmul_backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None]:
@@ -205,7 +205,7 @@ def _(x: Tensor, weight: Tensor, residual: Tensor) -> Tensor:
 
 
 def _save_added(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-    ctx.save_for_added_backward(*inputs[:2])
+    ctx.save_for_backward(*inputs[:2])
 
 
 def _added_backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, ...]:
