@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from gristmill.pipeline.formatting import as_bytes
@@ -163,7 +164,7 @@ def pieces_of_questions(file: Path, tokenizer: Path, row_length: int, before: in
 
 
 class _Steps(NamedTuple):
-    """Means over all steps but the first."""
+    """Medians of all steps but the first: what else the machine does holds up some."""
 
     row: float
     update: float
@@ -176,7 +177,9 @@ def _try_steps(stepper: Stepper, loader: Loader, rows: int, enough: float) -> _S
 
     from gristmill.trainer.run.feed import Feed
 
-    passes = updates = until_second = 0.0
+    passes: list[float] = []
+    updates: list[float] = []
+    until_second = 0.0
     with Feed(loader, rows, stepper.device) as feed:
         for number, step in enumerate(feed.steps()):
             whole = torch.tensor(float(max(1, step.read.counted)), dtype=torch.float64, device=stepper.device)
@@ -190,10 +193,11 @@ def _try_steps(stepper: Stepper, loader: Loader, rows: int, enough: float) -> _S
             if number == 0:
                 until_second = ended
                 continue
-            passes, updates = passes + between - begun, updates + ended - between
-            if passes + updates >= enough:
+            passes.append(between - begun)
+            updates.append(ended - between)
+            if sum(passes) + sum(updates) >= enough:
                 break
-    return _Steps(passes / (number * rows), updates / number, until_second)
+    return _Steps(median(passes) / rows, median(updates), until_second)
 
 
 def _seconds_of_token(stepper: Stepper, pieces: Sequence[Continuation], most: int) -> float:
