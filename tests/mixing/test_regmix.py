@@ -74,5 +74,5 @@ def test_trees_do_not_hang_on_the_number_of_threads() -> None:
 
 def test_without_scikit_learn_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
-    with pytest.raises(ImportError, match=r"gristmill\[train\]"):
+    with pytest.raises(ImportError, match=r"pip install .\.\[train\]"):
         trees(0)

@@ -173,7 +173,7 @@ def test_another_vllm_is_refused_only_for_what_it_lacks(tokens):
 def test_without_vllm_the_message_says_what_to_install(tokens):
     if importlib.util.find_spec("vllm"):
         pytest.skip("vLLM is installed")
-    with pytest.raises(LanguageModelError, match=r"gristmill\[llm\]"):
+    with pytest.raises(LanguageModelError, match=r"pip install .\.\[llm\]"):
         VllmModel("org/name", VllmSettings(), tokens)
 
 

@@ -101,5 +101,5 @@ def test_what_a_taken_over_child_writes_is_read_as_numbers_or_refused(written: b
 
 def test_without_the_package_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(files.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(CannotRun, match=r"gristmill\[pdf\]"):
+    with pytest.raises(CannotRun, match=r"pip install .\.\[pdf\]"):
         files.Child().ask(0, GOOD, Limits())
