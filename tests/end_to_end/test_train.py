@@ -69,7 +69,7 @@ def windowed(folder: Path) -> Path:
         ("mlp: 32", "mlp: 32, windows: 8", "windows are a list of whole numbers"),
         ("prose.parquet", "prose.parquet, text: txt", "evaluate.texts.prose: no column 'txt'"),
         ("quiz.jsonl", "plan.yaml", "plan.yaml:11: evaluate.choices.quiz: "),
-        ("{name: adamw, rate: 0.01}", "adamw", "plan.yaml:8: training.optimizer: a mapping was expected"),
+        ("{name: adamw, rate: 0.01}", "adamx", "plan.yaml:8: training.optimizer"),
     ],
 )
 def test_a_dry_run_refuses_what_the_run_would(folder: Path, right: str, wrong: str, says: str) -> None:
