@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 NOISE = "noise"
 # Labels that are called otherwise here: no language, and kinds of one that is written alike.
 NAMED = {"zxx": NOISE, "uzs": "uz", "arz": "ar", "ary": "ar", "wuu": "zh"}
-LAYOUT = 1  # of the unpacked arrays; another one is another folder
+LAYOUT = 2  # of the unpacked arrays; another one is another folder
+WIDTH = 32  # a row of weights is a multiple of it, so that no class is added by itself
 LARGEST = 256 << 20  # bytes of the archive, unpacked
 ARRAYS = ("steps", "weights", "units", "priors", "label", "longest", "labels")
 
@@ -149,11 +150,10 @@ def arrays_of(content: bytes, path: Path) -> dict[str, Any]:
         or string.min() < -1 or string.max() >= len(weights)
     ):  # fmt: skip
         raise ModelError(f"{path}: the model of py3langid is damaged, or of a layout that is not known")
-    longest = depth_of(following.reshape(rows, 256), row)
-    # a walk begins in state 0, whose row becomes the first
-    first = int(row[0])
-    order = np.arange(rows)
-    order[[0, first]] = first, 0
+    depth = depths(following.reshape(rows, 256), row)
+    nearest = np.full(rows, len(row))
+    np.minimum.at(nearest, row, depth)
+    order = np.argsort(nearest, kind="stable")  # a walk begins in the first; rows near it come most often, and together
     place = np.empty(rows, np.int64)
     place[order] = np.arange(rows)
     following = following.reshape(rows, 256)[order].ravel()
@@ -161,25 +161,26 @@ def arrays_of(content: bytes, path: Path) -> dict[str, Any]:
     labels = list(dict.fromkeys(names))
     middle = (weights.max(axis=1, keepdims=True) + weights.min(axis=1, keepdims=True)) / 2
     units = np.maximum((weights.max(axis=1) - middle[:, 0]) / 127, np.float32(1e-9))
+    wide = np.zeros((len(weights), -(-len(priors) // WIDTH) * WIDTH), np.int8)
+    wide[:, : len(priors)] = np.rint((weights - middle) / units[:, None])
     return {
         "steps": steps,
-        "weights": np.rint((weights - middle) / units[:, None]).astype(np.int8),
+        "weights": wide,
         "units": units,
         "priors": priors,
         "label": np.array([labels.index(name) for name in names], np.int32),
-        "longest": np.int64(longest),
+        "longest": np.int64(depth.max()),
         "labels": np.array(labels),
     }
 
 
-def depth_of(following: Array, row: Array) -> int:
-    """How many bytes it takes to the state that is furthest from the first. A state stands for the longest end of what
-    was read that begins a string, so none depends on more."""
-    seen = np.zeros(len(row), np.bool_)
-    reached, depth = np.zeros(1, np.int64), -1
+def depths(following: Array, row: Array) -> Array:
+    """How many bytes it takes to each state from the first. A state stands for the longest end of what was read that
+    begins a string, so it depends on no more."""
+    depth = np.full(len(row), -1)
+    reached, steps = np.zeros(1, np.int64), 0
     while len(reached):
-        seen[reached] = True
-        depth += 1
+        depth[reached] = steps
         reached = np.unique(following[np.unique(row[reached])])
-        reached = reached[~seen[reached]]
-    return depth
+        reached, steps = reached[depth[reached] < 0], steps + 1
+    return np.where(depth < 0, steps - 1, depth)  # states that nothing reaches are no deeper

@@ -31,7 +31,7 @@ class Bayes(NamedTuple):
     """A model for kernels. States are rows of 256 steps; those with the same steps share one."""
 
     steps: Array  # uint64: at row + byte the next row, and above it (SHIFT) the number of the string that ends, from 1
-    weights: Array  # int8_FC, each row centered: what all classes share changes nothing
+    weights: Array  # int8_FW, each row centered: what all classes share changes nothing; W is C, or more zeros
     units: Array  # float32_F: what 1 of a weight is
     priors: Array  # float32_C
     label: Array  # int32_C: the class's label; two classes may share one
@@ -53,9 +53,9 @@ def score_texts(
     steps, weights, units, priors, label, longest, count_of_labels, data, offsets, wanted, labels_NK, scores_NK
 ) -> None:
     """Fills the best labels and their probabilities."""
-    classes = len(priors)
+    classes, width = len(priors), weights.shape[1]
     times, found = np.zeros(len(weights) + 1, np.int32), np.empty(len(weights), np.int32)
-    sums, chances = np.empty(classes, np.float32), np.empty(count_of_labels, np.float32)
+    sums, chances = np.zeros(width, np.float32), np.empty(count_of_labels, np.float32)
     logs = np.empty(MANY, np.float32)
     for k in range(MANY):
         logs[k] = np.log1p(np.float64(k))
@@ -65,19 +65,19 @@ def score_texts(
         many = walk(steps, longest, data, offsets[d], offsets[d + 1], times, found)
         if many == 0:
             continue
-        sums[:] = priors
+        sums[:classes] = priors
         for k in range(many):
             if k + AHEAD < many:
-                place = np.int64(found[k + AHEAD] - 1) * classes
-                for line in range(0, classes, LINE):
+                place = np.int64(found[k + AHEAD] - 1) * width
+                for line in range(0, width, LINE):
                     prefetch(weights, place + line)
             string = found[k]
             often, weight = times[string], weights[string - 1]
             times[string] = 0
             much = (logs[often] if often < MANY else np.float32(np.log1p(np.float64(often)))) * units[string - 1]
-            for c in range(classes):
+            for c in range(width):
                 sums[c] += much * np.float32(weight[c])
-        share_out(sums, label, np.float32(1 / np.sqrt(np.float64(offsets[d + 1] - offsets[d]))), chances)
+        share_out(sums[:classes], label, np.float32(1 / np.sqrt(np.float64(offsets[d + 1] - offsets[d]))), chances)
         for k in range(labels_NK.shape[1]):
             best = 0
             for c in range(count_of_labels):
