@@ -19,7 +19,7 @@ def rate(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Have a language model rate sources for benchmarks or for what you describe.
+    """Have a language model rate sources for benchmarks or descriptions.
 
     As a table that `mix` reads (MEDU). Marks that documents have already make the same table, without a model.
     """
