@@ -100,6 +100,8 @@ SETTINGS = {
         "opt_out: {site_files: kept.jsonl}", "kept.jsonl", '{"host": "b.com", "body": "a"}', '{"host": "b.com", "body": "b"}',
     ),
     "paragraph_languages.model_file": ("paragraph_languages: {model_file: kept.bin}", "kept.bin", "a model", "another"),
+    "perplexity.model_path": ("perplexity: {model_path: kept}", "kept/config.json", "{}", "{} "),
+    "perplexity.tokenizer_path": ("perplexity: {model_path: kept, tokenizer_path: tok.json}", "tok.json", "{}", "{} "),
     "text_signals.stop_words_file": ("text_signals: {stop_words_file: kept.json}", "kept.json", '{"de": ["der"]}', '{"de": ["die"]}'),
     "tokenize.tokenizer": ("tokenize: {tokenizer: tok.json, eos: false}", "tok.json", "TOKENIZER", "OTHER TOKENIZER"),
     **{
@@ -152,6 +154,9 @@ def beside(folder: Path, setting: str, contents: str) -> None:
     """The file of a setting, and whatever else its stage wants to be there."""
     if "common_phrases" in setting:
         put(folder / "kept/b.jsonl", '{"q": "x y"}\n')
+    if setting.startswith("perplexity."):
+        put(folder / "kept/config.json", "{}")
+        put(folder / "kept/tokenizer.json", "{}")
     put(folder / SETTINGS[setting][1], contents)
 
 

@@ -272,6 +272,7 @@ OPTIONAL = {
     "MinhashDedup": {"torch", "triton"},
     "Mix": {"sklearn", "threadpoolctl"},
     "Ocr": TO_ASK | {"pypdfium2"},
+    "Perplexity": {"flash_attn", "huggingface_hub", "quack", "torch", "triton"},
     "Refine": TO_ASK,
     "Rephrase": TO_ASK,
     "SemanticClusters": {"torch", "triton"},
