@@ -187,7 +187,7 @@ ANSWERS: dict[str, Callable[[int], Any]] = {
     "c4_lines": stage("C4Lines"),
     "refinedweb_lines": stage("RefinedwebLines"),
     "boilerplate": stage("Boilerplate"),
-    "language": stage("Language"),
+    "language": stage("Language", model="lid.176", shortest=20),
     "text_signals": stage("TextSignals"),
     "difficulty": stage("Difficulty"),
     "main_text": main_text,

@@ -105,4 +105,4 @@ def test_an_object_store_holds_the_same_run(tmp_path: Path, endpoint: str, monke
     console = Console(width=300)
     with console.capture() as shown:
         console.print(render(overview(RunFolder("s3://mill/out"))))
-    assert f"; requests: {words}, " in shown.get()
+    assert f"requests: {words}, " in shown.get()

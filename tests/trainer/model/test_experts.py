@@ -236,18 +236,14 @@ def test_only_active_experts_are_work_and_all_are_memory() -> None:
     ],
 )
 def test_layouts_that_do_not_go_together_say_so(wrong: dict[str, int], says: str) -> None:
-    from gristmill.trainer.parallel.ranks import RankGroup
-    from gristmill.trainer.step.stepper import _check
+    from gristmill.trainer.parallel.ranks import Grid, RankGroup
+    from gristmill.trainer.parallel.spread import _check
 
+    grid = Grid(all=RankGroup(0, 4), experts=RankGroup(0, 2), tensor=RankGroup(0, wrong.get("tensor", 1)))
     with pytest.raises(ValueError, match=says):
         _check(
-            Decoder(sparse(MIXTURES["softmax"])),
-            AdamW(),
-            wrong.get("zero", 0),
-            RankGroup(0, 4),
-            wrong.get("tensor", 1),
-            2,
-        )
+            Decoder(sparse(MIXTURES["softmax"])), AdamW(), wrong.get("zero", 0), grid, "float32", "float32", "1f1b", False
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize(
