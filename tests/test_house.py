@@ -259,3 +259,9 @@ def test_every_import_of_ours_is_a_file_below_the_root() -> None:
         for name, place in places.items()
         if not (place.is_dir() or place.with_suffix(".py").is_file())
     ] == []
+
+
+def test_no_two_files_of_tests_have_one_name() -> None:
+    """pytest would take the second for the first."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert len(names) > 300 and sorted(names) == sorted(set(names))
