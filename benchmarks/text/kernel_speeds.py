@@ -64,7 +64,7 @@ KERNELS = [
     ("lines: C4", stage(C4Lines())),
     ("lines: RefinedWeb", stage(RefinedwebLines())),
     ("lines: boilerplate", stage(Boilerplate())),
-    ("language, lid.176.ftz", stage(Language())),
+    ("language, lid.176.ftz", stage(Language(model="lid.176"))),
     ("language of each line", stage(ParagraphLanguages())),
     ("personal data, seven kinds", stage(PersonalData())),
     ("repair, all steps", stage(Repair())),
