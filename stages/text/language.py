@@ -35,6 +35,8 @@ DENSE_LETTER = 4  # letters that one of a script without spaces counts for: 5 of
 LEAST = 0.2  # a lower score is right in less than one of five texts: no answer
 DOUBTFUL, SURE = 0.9, 0.6  # below the one, lid.176 is asked too; from the other on, its word for a language counts
 
+ENOUGH = 20  # letters; of fewer, lid.176 is sure of languages that the text is not in
+
 ModelName = Literal["py3langid", "lid.176"]
 Model = Annotated[
     ModelName,
@@ -169,18 +171,17 @@ class Joined:
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        known = set(self.first.labels)
-        return (*self.first.labels, *(label for label in self.second.labels if label not in known))
+        return tuple(dict.fromkeys((*self.first.labels, *self.second.labels)))
 
     @cached_property
     def place(self) -> Array:
         """Of the second's labels among all; -1 for those that the first knows."""
-        known = set(self.first.labels)
-        return np.array([-1 if label in known else self.labels.index(label) for label in self.second.labels], np.int32)
+        places = [self.labels.index(label) for label in self.second.labels]
+        return np.array([-1 if place < len(self.first.labels) else place for place in places], np.int32)
 
     def predict(self, data: Bytes, offsets: Offsets, wanted: Array | None = None, top: int = 1) -> tuple[Array, Array]:
         labels, scores = self.first.predict(data, offsets, wanted, top)
-        doubtful = scores[:, 0] < DOUBTFUL
+        doubtful = (scores[:, 0] < DOUBTFUL) & (letters_of(data, offsets, DENSE_LETTER) >= ENOUGH)
         if wanted is not None:
             doubtful &= wanted
         if doubtful.any():
