@@ -16,8 +16,8 @@ KINDS[:33] = KINDS[127] = BLANK
 KINDS[[byte for byte in range(128) if chr(byte).isalpha()]] = LETTER
 KINDS[list(b"0123456789")] = DIGIT
 KINDS[list(b"{}[]<>=;_\\|&$*+~^#@`%")] = SYMBOL
-KINDS[list(b"()")] = BRACKET
-KINDS[list(b'/:".,')] = INNER  # symbols of code only without a blank on either side, and not between digits
+KINDS[list(b"()")] = BRACKET  # as INNER, symbols only without a blank on either side, and not between digits
+KINDS[list(b'/:".,')] = INNER
 KINDS.flags.writeable = False
 
 RUN = 5  # words in a row that code seldom has
@@ -62,7 +62,7 @@ def count_signs(data, offsets, wanted, kinds, table, code, broken, prose):
                 if i < end:
                     after = kinds[data[i]] if data[i] < 0x80 else LETTER
                 inside = before != BLANK and after != BLANK and not (before == DIGIT and after == DIGIT)
-                symbols += kind != INNER or inside
+                symbols += kind == SYMBOL or inside
                 plain &= kind != SYMBOL and not (inside and before != BRACKET and after != BRACKET)
             elif kind == BLANK and before != BLANK:
                 if plain and of_word > 0:

@@ -27,7 +27,7 @@ def plain(text: str) -> tuple[float, float, float]:
             before, after = word[place - 1 : place], word[place + 1 : place + 2]
             digits = bool(before) and bool(after) and before in "0123456789" and after in "0123456789"
             inside = bool(before) and bool(after) and not digits
-            symbols += character not in INNER or inside
+            symbols += character in SYMBOLS or inside
             clean &= character not in SYMBOLS and not (inside and before not in BRACKETS and after not in BRACKETS)
         letters = sum((c.isascii() and c.isalpha()) or ord(c) >= 0x80 for c in word)
         run += word.count("天")
