@@ -409,10 +409,10 @@ def test_a_model_is_taken_over_and_copied(recompute: str) -> None:
     layout = Layout(recompute=recompute)
     first = layout.stepper()
     copied = copy.deepcopy(first.model)
-    second = spread(first.model, layout.optimizer, recompute=recompute)
+    second = spread(first.model, layout.training)
     curve = go(second, layout, range(4))
     same((curve, second.weights()), alone(Layout()), 0, 0, 0)
-    third = spread(copied, layout.optimizer)
+    third = spread(copied, Layout().training)
     same((go(third, layout, range(4)), third.weights()), alone(Layout()), 0, 0, 0)
 
 
