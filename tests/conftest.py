@@ -1,14 +1,22 @@
 """Settings of all tests."""
 
+from __future__ import annotations
+
 import importlib.util
 import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import is_hypothesis_test, settings
+
+if TYPE_CHECKING:
+    from gristmill.pipeline.engine.cluster import Where
+    from gristmill.pipeline.engine.executor import Executor
+    from gristmill.pipeline.store.storage import Store
 
 if not Path("/proc/driver/nvidia/gpus").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # must be there when triton is imported, whoever does it first
@@ -76,6 +84,33 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         soaked.append(item)
     config.hook.pytest_deselected(items=others)
     items[:] = soaked
+
+
+class Tier:
+    """Of the test at hand: whether its runs may start workers."""
+
+    workers = False
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    Tier.workers = item.get_closest_marker("run") is not None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_workers() -> Iterator[None]:
+    """Runs with workers of this machine do their tasks in the test's own process, except in tests marked `run`."""
+    from gristmill.pipeline.run import run
+    from tests.pipeline.engine.here import WiredExecutor
+
+    with_workers = run.DaskExecutor
+
+    def executor(store: Store, where: Where, *more: Any) -> Executor:
+        return with_workers(store, where, *more) if Tier.workers or not where.forked else WiredExecutor(store)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "DaskExecutor", executor)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -67,7 +67,6 @@ for kernel, types, constants, warps in KERNELS:
 """
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="Triton's compiler for CUDA is there on Linux")
 def test_every_kernel_compiles_for_hopper_in_bf16():
     ran = subprocess.run(

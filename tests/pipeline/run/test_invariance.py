@@ -12,6 +12,8 @@ import pytest
 
 from tests.pipeline.runs import go, save, shared_texts, written
 
+pytestmark = pytest.mark.run
+
 FILES = [f"f{n}.jsonl" for n in range(6)]
 
 

@@ -8,8 +8,9 @@ import pytest
 
 from tests.pipeline.run import killed_runs
 
+pytestmark = pytest.mark.run
 
-@pytest.mark.slow
+
 def test_a_killed_run_ends_as_one_that_was_left_alone(tmp_path: Path) -> None:
     crawl = killed_runs.make_crawl(tmp_path / "crawl", copies=2)
     _, outcomes = killed_runs.disturb(

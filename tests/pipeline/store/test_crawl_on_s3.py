@@ -25,7 +25,6 @@ def on_s3(crawl: Crawl, bucket: str) -> str:
     return f"s3://{bucket}"
 
 
-@pytest.mark.slow
 def test_a_dump_on_s3_is_that_of_a_folder(tmp_path: Path, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in settings(endpoint).items():
         monkeypatch.setenv(name, value)

@@ -335,7 +335,6 @@ def test_a_run_that_dies_between_two_files_leaves_the_older_checkpoint(tmp_path:
     assert not list((tmp_path / "run").glob(".step-*"))  # what was abandoned is gone
 
 
-@pytest.mark.slow
 def test_four_ranks_in_two_directions_train_as_one(tmp_path: Path) -> None:
     layouts = {f"zero {zero}": Layout(tensor=2, zero=zero) for zero in (0, 1)}
     layouts |= {
@@ -367,7 +366,6 @@ def test_four_ranks_in_two_directions_train_as_one(tmp_path: Path) -> None:
     same(left(tmp_path, "p as t"), left(tmp_path, "p"), 3e-6, 5e-6, 1e-5)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(
     shutil.which("g++") is None and shutil.which("clang++") is None,
     reason="torch.compile needs a C++ compiler on the CPU",
@@ -377,7 +375,6 @@ def test_compiled_blocks_train_the_same() -> None:
     same(alone(Layout(recompute="selective", compile="inductor")), alone(Layout()), 3e-6, 1e-5, 2e-5)
 
 
-@pytest.mark.slow
 def test_compiled_code_serves_all_blocks() -> None:
     """The first, which has nothing to add up, and the others; each again when sizes change for the first time."""
     recompute = "selective"
@@ -391,7 +388,6 @@ def test_compiled_code_serves_all_blocks() -> None:
     assert 2 <= graphs[2] == graphs[5] <= 8
 
 
-@pytest.mark.slow
 def test_compiled_blocks_train_the_same_on_two_ranks(tmp_path: Path) -> None:
     layouts = {
         "zero 3": Layout(zero=3, recompute="selective", compile="aot_eager"),

@@ -246,7 +246,6 @@ def _cut_rank(rank: int, folder: str) -> None:
     torch.distributed.destroy_process_group()
 
 
-@pytest.mark.slow
 def test_matrices_cut_over_ranks_are_stepped_on_as_wholes(tmp_path: Path) -> None:
     torch.multiprocessing.spawn(_cut_rank, (str(tmp_path),), nprocs=2)
     network = model()
