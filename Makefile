@@ -44,7 +44,7 @@ wheel: $(VENV)/.installed
 	$(BIN)/python -m pip wheel -q --no-deps -w dist .
 
 # Tests of a file stay in one process, which makes their shared fixtures once.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test: $(VENV)/.installed-dev
 	$(PYTEST) -m "not soak"

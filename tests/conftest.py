@@ -69,6 +69,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # Files that take long come first: with files shared out to processes, none is left waiting at the end.
+    long = {item.path for item in items if item.get_closest_marker("run")}
+    items.sort(key=lambda item: item.path not in long)
     times = config.getoption("--soak")
     if not times:
         return

@@ -19,6 +19,8 @@ from gristmill.pipeline.recipe import registry
 from gristmill.stages.stage import Limit, Rule
 from tests.docs.pages import ROOT, read
 
+pytestmark = pytest.mark.run
+
 pytest.importorskip("mkdocs", reason="mkdocs is not installed (pip install '.[docs]')")
 STOP = re.compile(r"^## (\d+)\. .*?\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"\[`([\w.]+)`\]\(\.\./([\w/]+\.py)\)")

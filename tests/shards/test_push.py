@@ -16,6 +16,8 @@ import yaml
 from gristmill.shards.export.push import groups, hashes_of
 from tests.shards.false_hub import Hub, environment, false_hub
 
+pytestmark = pytest.mark.run
+
 pytest.importorskip("huggingface_hub")
 ROOT = Path(__file__).parents[2]
 BYTES_OF_TEST = 5000

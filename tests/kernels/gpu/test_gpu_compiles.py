@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.run
+
 pytest.importorskip("torch", reason="gristmill.kernels.gpu needs torch, of the extra `gpu`")
 pytest.importorskip("triton", reason="gristmill.kernels.gpu needs triton, of the extra `gpu`")
 

@@ -21,6 +21,8 @@ from gristmill.kernels.base import portable
 from gristmill.pipeline.cli import kernel_packs
 from gristmill.pipeline.errors import RunFailed
 
+pytestmark = pytest.mark.run
+
 ROOT = Path(__file__).resolve().parents[3]
 FLOORS = ("kernels", "mixing", "shards", "trainer", "classifiers", "stages", "pipeline")
 # how many functions of ours a process compiles for a stage, and where the stage is installed

@@ -14,6 +14,8 @@ from tests.pipeline.inputs.false_crawl import Crawl, make_crawl
 from tests.pipeline.inputs.test_common_crawl import INDEX, read, recipe_of
 from tests.pipeline.store.object_store import settings
 
+pytestmark = pytest.mark.run
+
 s3fs = pytest.importorskip("s3fs")
 pytest.importorskip("moto")
 

@@ -13,6 +13,8 @@ import torch
 
 from gristmill.trainer.parallel.ranks import ALONE, Grid, RankError, current_ranks, grid_of, join_ranks
 
+pytestmark = pytest.mark.run
+
 
 def test_without_torchrun_a_process_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RANK", raising=False)

@@ -8,6 +8,7 @@ import math
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,8 @@ from tests.trainer.parallel.layouts import (
     resumed,
     together,
 )  # fmt: skip
+
+pytestmark = pytest.mark.run
 
 UNTIED = DecoderShape(61, 24, 2, 4, 2, 40, windows=(3, 0), norm_eps=1e-6)
 THREE_HEADS = DecoderShape(61, 24, 2, 3, 3, 40, windows=(3, 0))
@@ -181,9 +184,16 @@ def left(folder: Path, name: str) -> tuple[Curve, dict[str, Tensor]]:
     return Curve(said["losses"], said["norms"]), load_file(folder / f"{name}.safetensors")
 
 
-def alone(layout: Layout, updates: int = 4) -> tuple[Curve, dict[str, Tensor]]:
-    stepper = replace(layout, zero=0, tensor=1, context=1, pipeline=1, experts=1).stepper()
+@cache
+def trained(layout: Layout, updates: int) -> tuple[Curve, dict[str, Tensor]]:
+    stepper = layout.stepper()
     return go(stepper, layout, range(updates)), stepper.weights()
+
+
+def alone(layout: Layout, updates: int = 4) -> tuple[Curve, dict[str, Tensor]]:
+    """The same training by one rank, which many layouts share."""
+    on_one = replace(layout, zero=0, tensor=1, context=1, pipeline=1, schedule="1f1b", experts=1)
+    return (trained.__wrapped__ if layout.compile else trained)(on_one, updates)
 
 
 def furthest(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
