@@ -53,6 +53,8 @@ ONE_KEY_HEAD = DecoderShape(61, 24, 2, 4, 1, 40)
 FOUR = replace(SHAPE, layers=4)
 FIVE = replace(UNTIED, layers=5)
 
+UPDATES = 2  # the second begins with what the first left: weights, moments, loss scale
+
 FLOAT32 = {
     "zero 0": Layout(),
     "zero 1": Layout(zero=1),
@@ -169,7 +171,8 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("ranks")
     Saved("alone", Layout())(folder, ALONE)
     jobs: list[Job] = [Gathered("gathered")]
-    jobs += [Trained(name, layout) for name, layout in (FLOAT32 | OTHERS | HALF).items()]
+    jobs += [Trained(name, layout, UPDATES) for name, layout in (FLOAT32 | OTHERS).items()]
+    jobs += [Trained(name, layout) for name, layout in HALF.items()]
     jobs += [Poisoned(f"poisoned {name}", layout) for name, layout in POISONED.items()]
     jobs += [Counted(f"counted {name}", layout) for name, layout in COUNTED.items()]
     jobs += [Saved(name, layout) for name, layout in SAVED.items()]
@@ -216,7 +219,8 @@ def same(
 
 @pytest.mark.parametrize("name", FLOAT32 | OTHERS)
 def test_two_ranks_train_as_one_to_rounding(ranks: Path, name: str) -> None:
-    same(left(ranks, name), alone((FLOAT32 | OTHERS)[name]), 3e-6, 2e-5, 1e-5)  # weights move 0.04 in four updates
+    wanted = alone((FLOAT32 | OTHERS)[name], UPDATES)
+    same(left(ranks, name), wanted, 3e-6, 2e-5, 1e-5)  # weights move 0.02 in two updates
 
 
 @pytest.mark.parametrize("name", HALF)
@@ -362,13 +366,13 @@ def test_four_ranks_in_two_directions_train_as_one(tmp_path: Path) -> None:
         "experts of four": Layout(experts=4, shape=SPARSE),
         "experts and context": Layout(experts=4, context=2, zero=1, shape=SPARSE, together=True),
     }
-    jobs: list[Job] = [Trained(name, layout) for name, layout in layouts.items()]
+    jobs: list[Job] = [Trained(name, layout, UPDATES) for name, layout in layouts.items()]
     jobs += [Saved("t", Layout(tensor=2, zero=1)), Saved("p", Layout(pipeline=2, zero=1))]
     jobs += [Saved("sparse", Layout(experts=4, shape=SPARSE))]
     jobs += [Resumed("t as p", "t", Layout(pipeline=2, zero=1)), Resumed("p as t", "p", Layout(tensor=2, zero=1))]
     assert together(tuple(jobs), tmp_path, 4) == [0] * 4
     for name, layout in layouts.items():
-        same(left(tmp_path, name), alone(layout), 3e-6, 5e-6, 1e-5)
+        same(left(tmp_path, name), alone(layout, UPDATES), 3e-6, 5e-6, 1e-5)
     for saved, layout in (("t", Layout()), ("p", Layout()), ("sparse", Layout(shape=SPARSE))):
         curve, weights, _ = resumed(tmp_path / f"{saved}.checkpoints", layout)
         same((curve, weights), left(tmp_path, saved), 3e-6, 5e-6, 1e-5)
@@ -376,6 +380,7 @@ def test_four_ranks_in_two_directions_train_as_one(tmp_path: Path) -> None:
     same(left(tmp_path, "p as t"), left(tmp_path, "p"), 3e-6, 5e-6, 1e-5)
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(
     shutil.which("g++") is None and shutil.which("clang++") is None,
     reason="torch.compile needs a C++ compiler on the CPU",
