@@ -44,6 +44,12 @@ settings.register_profile("project", deadline=None, derandomize=True)
 settings.register_profile("soak", deadline=None, derandomize=False)
 settings.load_profile("project")
 
+# Folders whose tests are all of the tier `run`: runs of the command line, of folders and of inputs as users have them.
+WITH_WORKERS = {
+    Path(__file__).parent / "pipeline" / name
+    for name in ("cli", "door", "engine", "explore", "forget", "inputs", "judging", "look", "store")
+}
+
 # Stages of the runs that tests make. Their template loads them once; a worker loads whatever else its recipe names.
 COMMON_STAGES = """\
 name: common
@@ -68,7 +74,11 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("soak")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent in WITH_WORKERS:
+            item.add_marker(pytest.mark.run)
     # Files that take long come first: with files shared out to processes, none is left waiting at the end.
     long = {item.path for item in items if item.get_closest_marker("run")}
     items.sort(key=lambda item: item.path not in long)
