@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import math
-import multiprocessing
 import os
 import socket
 from collections.abc import Callable
@@ -35,6 +34,7 @@ from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.checkpoint import steps
 from gristmill.trainer.step.muon import Muon
 from gristmill.trainer.step.optim import AdamW
+from tests.trainer.forked_ranks import forked
 
 SHAPE = DecoderShape(97, 32, 2, 4, 2, 48, tied=True)
 SPARSE = DecoderShape(97, 32, 3, 4, 2, 48, qk_norm="head", experts=Mixture(4, 2, 24, "sigmoid", shared=1, dense=(1,)))
@@ -142,7 +142,7 @@ Job = Callable[[Path, RankGroup], None]
 
 
 def on_rank(rank: int, count: int, folder: str, jobs: tuple[Job, ...]) -> None:
-    """What a spawned process does: the jobs in turn, over gloo."""
+    """What each process does: the jobs in turn, over gloo."""
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1")
     os.environ["MASTER_PORT"] = (Path(folder) / "port").read_text()
     torch.set_num_threads(1)
@@ -157,15 +157,7 @@ def together(jobs: tuple[Job, ...], folder: Path, count: int = 2) -> list[int | 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         (folder / "port").write_text(str(free.getsockname()[1]))
-    context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=on_rank, args=(rank, count, str(folder), jobs)) for rank in range(count)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(300)
-        if process.exitcode is None:
-            process.kill()
-    return [process.exitcode for process in processes]
+    return forked(count, on_rank, count, str(folder), jobs)
 
 
 @dataclass(frozen=True)
