@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import xxhash
 
-from gristmill.kernels.base.compiled import intrinsic, ir, kernel, types
+from gristmill.kernels.base.compiled import intrinsic, kernel, types
 from gristmill.kernels.base.folded import folded
 from gristmill.kernels.base.types import Hashes, Integers
 from gristmill.kernels.base.wide import eight_bytes

@@ -33,7 +33,7 @@ class ExactDedup(SurvivorPolicy):
     """
 
     normalise: Annotated[
-        bool, Field(description="compare in Unicode NFC, caseless, white space collapsed; else byte for byte")
+        bool, Field(description="compare in Unicode normal form, caseless, white space collapsed; else byte for byte")
     ] = True
     prefer: list[Preference] = Field(default=["source", "earliest"], description=PREFER)
     against: list[str] = Field(
