@@ -316,7 +316,8 @@ def places_of(uids: Hashes, rows: pa.Table) -> Integers:
     found = pc.index_in(pa.array(named), value_set=pa.array(uids))
     if found.null_count or pc.count_distinct(found).as_py() != len(rows):
         raise ValueError("rows name a document twice, or one that is not there")
-    return found.to_numpy().astype(np.int64)
+    in_any_order: Integers = found.to_numpy().astype(np.int64)
+    return in_any_order
 
 
 def row_by_row(table: pa.Table, rows: pa.Table) -> pa.Table:
