@@ -130,7 +130,9 @@ def _units(
     previous = PLAIN
 
     def end_table() -> None:
-        place = _place(places.rows[previous.table].tolist(), places.item)
+        place = _place(places.rows[previous.table].tolist(), places.item)._replace(
+            term=0
+        )  # a table begins with its bar
         units.extend(Unit(part, place) for part in written_table(page, pending, rows, form == "markdown"))
         pending.clear()
 
@@ -143,7 +145,8 @@ def _units(
         if place.row in rows:
             line = " ".join(" ".join(part.decode("utf-8", "replace").split("\n")) for part in run)
             cells = pending.setdefault(place.row, {})
-            cells[place.cell] = f"{cells[place.cell]} {line}" if place.cell in cells else line
+            written = cells.get(place.cell)
+            cells[place.cell] = line if written is None else written + _in_cell(written, previous, place) + line
         elif place is PLAIN:
             units.append(Unit(b"\n\n".join(run).decode("utf-8", "replace"), PLAIN))
         elif place.code >= 0:
@@ -158,6 +161,12 @@ def _units(
     return units
 
 
+def _in_cell(text: str, before: Place, place: Place) -> str:
+    """What parts two blocks of a cell: items of a list would run into each other."""
+    next_item = before.items and place.items and before.items != place.items and place.cell == before.cell
+    return "; " if next_item and text[-1:].isalnum() else " "
+
+
 def _rows_of_tables(page: Page, blocks: Array, around: Array, nested: Array) -> dict[int, list[int]]:
     """The rows that are written as rows, with their cells."""
     inside = around[:, html_places.ROW] >= 0
@@ -166,7 +175,7 @@ def _rows_of_tables(page: Page, blocks: Array, around: Array, nested: Array) -> 
     held = blocks[inside]
     lengths = (page.start[held + 1] - page.start[held]).tolist()
     cells = [
-        CellBlock(table, row, cell, code >= 0 or heading > 0, length)
+        CellBlock(table, row, cell, heading, code >= 0, length)
         for (heading, _, table, row, cell, code, _, _), length in zip(around[inside].tolist(), lengths, strict=True)
     ]
     return table_rows(page, cells, set(np.flatnonzero(nested).tolist()))
