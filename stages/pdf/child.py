@@ -26,14 +26,16 @@ REQUEST = struct.Struct("<IddQIIIQ")
 REPLY = struct.Struct("<iQdQ")  # wait status; peak memory in bytes; seconds of processor; bytes that follow
 OPENED, ENCRYPTED, DAMAGED, NO_MEMORY = range(4)
 HEAD = struct.Struct("<III")  # how it opened; pages it has; pages that follow
-PAGE = struct.Struct(
-    "<ffIIIIff"
-)  # width, height; characters; sampled, of these unmapped; objects; image share, rotation
+# width, height; characters; sampled, of these unmapped; objects; image share, rotation; whether spaces are the file's
+PAGE = struct.Struct("<ffIIIIffI")
 PICTURE = struct.Struct("<IQ")  # page number; bytes of its PNG
 FACTS = ("Title", "Author", "Subject", "Keywords", "Creator", "Producer", "CreationDate")
 FEW = 400  # characters: a page with fewer is looked at for pictures
 MOST_OBJECTS = 5_000  # of a page, that are looked at
 MOST_CHARACTERS = 200_000  # of a page
+CLUSTERED = range(0x900, 0x1000)  # letters of scripts of India, Thai, Lao and Tibetan, which join to clusters
+MOST_CLUSTERED = 5  # a page is read by its objects where one letter in so many is such
+BLANK = 0.01  # points: an object of text that is no wider shows nothing
 SAMPLES = 64  # characters of a page of which it is asked whether their code has a meaning
 MOST_OUTPUT = 1 << 30
 PASSWORD_ERROR = 4  # FPDF_ERR_PASSWORD; FPDF_ERR_SECURITY is 5
@@ -131,7 +133,7 @@ def read(pdfium: Any, data: bytes, most: int, file: BinaryIO) -> None:
             read_page(pdfium, page, file)
             pdfium.FPDF_ClosePage(page)
         else:
-            file.write(PAGE.pack(0, 0, 0, 0, 0, 0, 0, 0))
+            file.write(PAGE.pack(0, 0, 0, 0, 0, 0, 0, 0, 0))
 
 
 def fact(pdfium: Any, document: Any, name: str) -> bytes:
@@ -171,13 +173,92 @@ def read_page(pdfium: Any, page: Any, file: BinaryIO) -> None:
     objects, share = look(pdfium, page) if count < FEW else (0, 0.0)
     turned = float(max(0, pdfium.FPDFPage_GetRotation(page)))
     width, height = pdfium.FPDF_GetPageWidthF(page), pdfium.FPDF_GetPageHeightF(page)
-    file.write(PAGE.pack(width, height, count, len(sampled), unmapped, objects, share, turned))
-    file.write(codes.tobytes())
-    file.write(bytes(boxes))
-    file.write(array("f", places).tobytes())
-    file.write(angles.tobytes())
+    columns, own_spaces = [codes, array("f", flat(boxes)), array("f", places), angles], False
+    if MOST_CLUSTERED * sum(code in CLUSTERED for code in codes) > count:
+        columns, own_spaces = by_objects(pdfium, page, text, columns)
+    file.write(PAGE.pack(width, height, len(columns[0]), len(sampled), unmapped, objects, share, turned, own_spaces))
+    for column in columns:
+        file.write(column.tobytes())
     if text:
         pdfium.FPDFText_ClosePage(text)
+
+
+def flat(boxes: Any) -> Any:
+    return (ctypes.c_float * (4 * len(boxes))).from_buffer(boxes)
+
+
+class Drawn:
+    """The objects of a page that draw text, by their number in the file's order."""
+
+    def __init__(self, pdfium: Any, page: Any) -> None:
+        self.number: dict[int, int] = {}  # by address
+        self.span: list[int] = []  # the marked content with a text of its own that an object is in; 0: none
+        self.spaces = [0]  # objects before this one that show nothing
+        self.sides: dict[int, tuple[float, float]] = {}  # left and right of a span
+        self.first: dict[int, int] = {}  # the object that a span begins with
+        has_text: dict[int, bool] = {}
+        bounds, size = [ctypes.c_float() for _ in range(4)], ctypes.c_ulong()
+        for number in range(max(0, pdfium.FPDFPage_CountObjects(page))):
+            item = pdfium.FPDFPage_GetObject(page, number)
+            shows, span = True, 0
+            if pdfium.FPDFPageObj_GetType(item) == pdfium.FPDF_PAGEOBJ_TEXT:
+                marks = pdfium.FPDFPageObj_CountMarks(item)
+                mark = pdfium.FPDFPageObj_GetMark(item, marks - 1) if marks > 0 else None
+                address = ctypes.cast(mark, ctypes.c_void_p).value or 0
+                if address and address not in has_text:
+                    has_text[address] = bool(
+                        pdfium.FPDFPageObjMark_GetParamStringValue(mark, b"ActualText", None, 0, ctypes.byref(size))
+                    )
+                span = address if address and has_text[address] else 0
+                if pdfium.FPDFPageObj_GetBounds(item, *map(ctypes.byref, bounds)):
+                    left, _, right, _ = (value.value for value in bounds)
+                    shows = right - left > BLANK or span > 0
+                    if span:
+                        self.first.setdefault(span, number)
+                        before = self.sides.get(span, (left, right))
+                        self.sides[span] = min(left, before[0]), max(right, before[1])
+                self.number[ctypes.cast(item, ctypes.c_void_p).value or 0] = number
+            self.span.append(span)
+            self.spaces.append(self.spaces[-1] + (not shows))
+
+
+def by_objects(pdfium: Any, page: Any, text: Any, columns: list[Any]) -> tuple[list[Any], bool]:
+    """Characters with the spaces that the file draws, and whether it draws any.
+
+    PDFium leaves out objects that are nothing but a space, makes spaces of its own where it sees a gap, and gives the
+    letters of a cluster that has a text of its own (/ActualText) the width of its first sign, so that the rest of it
+    looks like a gap; and the cluster comes again where another sign of it stands behind the next letter.
+    """
+    drawn = Drawn(pdfium, page)
+    codes, boxes, places, angles = columns
+    kept = [array("I"), array("f"), array("f"), array("f")]
+    before, spaces = -1, drawn.spaces[-1]
+    for i, code in enumerate(codes):
+        if pdfium.FPDFText_IsGenerated(text, i) == 1:
+            if code == 32:
+                continue
+            number = -1
+        else:
+            number = drawn.number.get(
+                ctypes.cast(pdfium.FPDFText_GetTextObject(text, i), ctypes.c_void_p).value or 0, -1
+            )
+            spaces += code == 32
+        box = boxes[4 * i : 4 * i + 4]
+        if number >= 0:
+            span = drawn.span[number]
+            if span and drawn.first[span] != number:
+                continue
+            if span:
+                box[0], box[2] = drawn.sides[span]
+            if 0 <= before < number and drawn.spaces[number] > drawn.spaces[before]:
+                for column, width in zip(kept, (1, 4, 2, 1), strict=True):
+                    column.extend([32 if column.typecode == "I" else 0] * width)
+            before = number
+        kept[0].append(code)
+        kept[1].extend(box)
+        kept[2].extend(places[2 * i : 2 * i + 2])
+        kept[3].append(angles[i])
+    return kept, spaces > 0
 
 
 def by_address(pdfium: Any) -> list[Callable[..., Any]]:
