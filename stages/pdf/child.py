@@ -173,7 +173,7 @@ def read_page(pdfium: Any, page: Any, file: BinaryIO) -> None:
     objects, share = look(pdfium, page) if count < FEW else (0, 0.0)
     turned = float(max(0, pdfium.FPDFPage_GetRotation(page)))
     width, height = pdfium.FPDF_GetPageWidthF(page), pdfium.FPDF_GetPageHeightF(page)
-    columns, own_spaces = [codes, array("f", flat(boxes)), array("f", places), angles], False
+    columns, own_spaces = [codes, array("f", bytes(boxes)), array("f", places), angles], False
     if MOST_CLUSTERED * sum(code in CLUSTERED for code in codes) > count:
         columns, own_spaces = by_objects(pdfium, page, text, columns)
     file.write(PAGE.pack(width, height, len(columns[0]), len(sampled), unmapped, objects, share, turned, own_spaces))
@@ -181,10 +181,6 @@ def read_page(pdfium: Any, page: Any, file: BinaryIO) -> None:
         file.write(column.tobytes())
     if text:
         pdfium.FPDFText_ClosePage(text)
-
-
-def flat(boxes: Any) -> Any:
-    return (ctypes.c_float * (4 * len(boxes))).from_buffer(boxes)
 
 
 class Drawn:
@@ -195,7 +191,6 @@ class Drawn:
         self.span: list[int] = []  # the marked content with a text of its own that an object is in; 0: none
         self.spaces = [0]  # objects before this one that show nothing
         self.sides: dict[int, tuple[float, float]] = {}  # left and right of a span
-        self.first: dict[int, int] = {}  # the object that a span begins with
         has_text: dict[int, bool] = {}
         bounds, size = [ctypes.c_float() for _ in range(4)], ctypes.c_ulong()
         for number in range(max(0, pdfium.FPDFPage_CountObjects(page))):
@@ -214,7 +209,6 @@ class Drawn:
                     left, _, right, _ = (value.value for value in bounds)
                     shows = right - left > BLANK or span > 0
                     if span:
-                        self.first.setdefault(span, number)
                         before = self.sides.get(span, (left, right))
                         self.sides[span] = min(left, before[0]), max(right, before[1])
                 self.number[ctypes.cast(item, ctypes.c_void_p).value or 0] = number
@@ -232,6 +226,7 @@ def by_objects(pdfium: Any, page: Any, text: Any, columns: list[Any]) -> tuple[l
     drawn = Drawn(pdfium, page)
     codes, boxes, places, angles = columns
     kept = [array("I"), array("f"), array("f"), array("f")]
+    given: dict[int, int] = {}  # the object with which a span's text came
     before, spaces = -1, drawn.spaces[-1]
     for i, code in enumerate(codes):
         if pdfium.FPDFText_IsGenerated(text, i) == 1:
@@ -246,7 +241,7 @@ def by_objects(pdfium: Any, page: Any, text: Any, columns: list[Any]) -> tuple[l
         box = boxes[4 * i : 4 * i + 4]
         if number >= 0:
             span = drawn.span[number]
-            if span and drawn.first[span] != number:
+            if span and given.setdefault(span, number) != number:
                 continue
             if span:
                 box[0], box[2] = drawn.sides[span]
