@@ -54,6 +54,7 @@ function textOf(cell) {
   const walk = node => {
     if (node.nodeType === 3 && node.data.trim()) { blocks += fresh; fresh = false; parts.push(node.data); }
     const name = node.nodeName.toUpperCase();
+    if (name === "IMG" && node.className === "math") parts.push(node.alt);
     if (node.nodeType !== 1 || UNSEEN.has(name)) return;
     fresh ||= BLOCK.has(name);
     node.childNodes.forEach(walk);
