@@ -37,6 +37,7 @@ MOST_OBJECTS = 5_000  # of a page, that are looked at
 MOST_CHARACTERS = 200_000  # of a page
 CLUSTERED = range(0x900, 0x1000)  # letters of scripts of India, Thai, Lao and Tibetan, which join to clusters
 MOST_CLUSTERED = 5  # a page is read by its objects where one letter in so many is such
+LETTERS_A_SPACE = 100  # at most, where a page's spaces are taken from its objects alone
 BLANK = 0.01  # points: an object of text that is no wider shows nothing
 SAMPLES = 64  # characters of a page of which it is asked whether their code has a meaning
 MOST_OUTPUT = 1 << 30
@@ -220,7 +221,7 @@ class Drawn:
 
 
 def by_objects(pdfium: Any, page: Any, text: Any, columns: list[Any]) -> tuple[list[Any], bool]:
-    """Characters with the spaces that the file draws, and whether it draws any.
+    """Characters with the spaces that the file draws, if it draws as many as a text needs, and whether it does.
 
     PDFium leaves out objects that are nothing but a space, makes spaces of its own where it sees a gap, and gives the
     letters of a cluster that has a text of its own (/ActualText) the width of its first sign, so that the rest of it
@@ -230,17 +231,15 @@ def by_objects(pdfium: Any, page: Any, text: Any, columns: list[Any]) -> tuple[l
     codes, boxes, places, angles = columns
     kept = [array("I"), array("f"), array("f"), array("f")]
     given: dict[int, int] = {}  # the object with which a span's text came
-    before, spaces = -1, drawn.spaces[-1]
+    made = [pdfium.FPDFText_IsGenerated(text, i) == 1 for i in range(len(codes))]
+    spaces = drawn.spaces[-1] + sum(code == 32 and not by_pdfium for code, by_pdfium in zip(codes, made, strict=True))
+    own_spaces = LETTERS_A_SPACE * spaces > len(codes)
+    before = -1
     for i, code in enumerate(codes):
-        if pdfium.FPDFText_IsGenerated(text, i) == 1:
-            if code == 32:
-                continue
-            number = -1
-        else:
-            number = drawn.number.get(
-                ctypes.cast(pdfium.FPDFText_GetTextObject(text, i), ctypes.c_void_p).value or 0, -1
-            )
-            spaces += code == 32
+        if made[i] and code == 32 and own_spaces:
+            continue
+        item = None if made[i] else pdfium.FPDFText_GetTextObject(text, i)
+        number = drawn.number.get(ctypes.cast(item, ctypes.c_void_p).value or 0, -1)
         box = boxes[4 * i : 4 * i + 4]
         if number >= 0:
             span = drawn.span[number]
@@ -248,7 +247,7 @@ def by_objects(pdfium: Any, page: Any, text: Any, columns: list[Any]) -> tuple[l
                 continue
             if span:
                 box[0], box[2] = drawn.sides[span]
-            if 0 <= before < number and drawn.spaces[number] > drawn.spaces[before]:
+            if own_spaces and 0 <= before < number and drawn.spaces[number] > drawn.spaces[before]:
                 for column, width in zip(kept, (1, 4, 2, 1), strict=True):
                     column.extend([32 if column.typecode == "I" else 0] * width)
             before = number
@@ -256,7 +255,7 @@ def by_objects(pdfium: Any, page: Any, text: Any, columns: list[Any]) -> tuple[l
         kept[1].extend(box)
         kept[2].extend(places[2 * i : 2 * i + 2])
         kept[3].append(angles[i])
-    return kept, spaces > 0
+    return kept, own_spaces
 
 
 def by_address(pdfium: Any) -> list[Callable[..., Any]]:
