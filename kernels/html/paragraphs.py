@@ -118,7 +118,7 @@ LI, OL, DT, DD = (TAGS.index(name) for name in ("li", "ol", "dt", "dd"))
 NEWLINE, SPACE, DASH, DOT, ZERO, SHARP, QUOTE, COLON = (ord(character) for character in "\n -.0#>:")
 STAR, BRACKET = ord("*"), ord(")")
 UNMARKED, PLANNED, WRITTEN = range(3)  # of an item's marker: it has none, it is still to come, it stands
-OTHER = 3  # of a list: its markers are `*` and `1)`, since it follows a list with `-` or `1.`
+OTHER = 3  # of a list in Markdown: its markers are `*` and `1)`, since it follows a list with `-` or `1.`
 
 
 def written_paragraphs(
@@ -280,7 +280,7 @@ def write(text, start, blocks, places, around, tag, parent, state, number, markd
             defined = places[i, TERM] == DD and (places[i - 1, TERM] == DT or places[i - 1, TERM] == DD)
             next_row = not markdown and 0 <= places[i, TABLE] == places[i - 1, TABLE]
             next_row = next_row and places[i, ROW] != places[i - 1, ROW]
-            if in_list:
+            if in_list and markdown:
                 ended, begun = lists_apart(places[i - 1, ITEM], places[i, ITEM], around, parent)
                 in_list = begun < 0
                 if begun >= 0 and (tag[ended] == OL) == (tag[begun] == OL) and tag[begun] != LI:
@@ -293,7 +293,7 @@ def write(text, start, blocks, places, around, tag, parent, state, number, markd
         at = put_line_start(out, at, quotes, indent)
         if innermost >= 0 and state[innermost] == PLANNED:
             state[innermost] = WRITTEN
-            other = markdown and state[parent[innermost]] == OTHER
+            other = state[parent[innermost]] == OTHER
             if tag[parent[innermost]] == OL:
                 size = width(number[innermost])
                 at = put_number(out, at, number[innermost], BRACKET if other else DOT)

@@ -59,7 +59,7 @@ FROM_ONE = Numbers()
 
 
 class Markers(NamedTuple):
-    """What stands before items of lists, and at which units a list begins right after another."""
+    """What stands before items of lists, and at which units a list of Markdown begins right after another."""
 
     of_item: dict[int, str]
     begins: set[int]
@@ -210,7 +210,7 @@ def _marked_items(page: Page, units: list[Unit], called: Mapping[int, Numbers], 
     if not items:
         return Markers({}, set())
     begins, others = set[int](), set[int]()
-    for place, (above, below) in enumerate(pairwise(units), 1):
+    for place, (above, below) in enumerate(pairwise(units) if form == "markdown" else (), 1):
         if items.isdisjoint(above.place.items) or items.isdisjoint(below.place.items):
             continue
         ended, begun = _lists_apart(page, above.place.items, below.place.items)
@@ -229,7 +229,7 @@ def _marked_items(page: Page, units: list[Unit], called: Mapping[int, Numbers], 
         number = called[item].first if item in called else next_of.get(parent, first)
         next_of[parent] = number + step
         if item in items:
-            other = form == "markdown" and parent in others
+            other = parent in others
             markers[item] = f"{number}{')' if other else '.'} " if is_ordered else "* " if other else "- "
     return Markers(markers, begins)
 
