@@ -88,7 +88,7 @@ def is_line(cells: dict[int, Cell]) -> bool:
 
 
 def is_data(rows: dict[int, dict[int, Cell]], headed: bool) -> bool:
-    """Whether all rows of a table belong to it: most have several cells, and no cell holds what is a text of its own."""
+    """Whether all rows of a table belong to it: most have several cells, and no cell holds a text of its own."""
     several = [cells for cells in rows.values() if len(cells) > 1]
     if 2 * len(several) < len(rows) or len(several) < (1 if headed and len(rows) > 1 else 2):
         return False

@@ -130,7 +130,7 @@ CLUSTER = re.compile(r"\w[^\w\s]*")  # a letter and its signs
 
 def clustered(lines: Sequence[str], draws_spaces: bool) -> bytes:
     """Words as browsers print those of India: of each cluster an object for each of its two signs, in marked content
-    that says its text. Spaces are objects, and every third cluster has its second sign behind the next; or just gaps."""
+    that says its text. Spaces are gaps, or objects; then every third cluster has its second sign behind the next."""
     parts = []
     for number, line in enumerate(lines):
         left, base = 60.0, 700.0 - 20 * number
