@@ -65,6 +65,13 @@ class Window:
             self._start, inside = position, 0
         return memoryview(self._data)[inside : inside + limit]
 
+    def stretch(self, position: int, length: int) -> bytes:
+        """Up to `length` bytes, read at once and not held here."""
+        self._file.seek(position)
+        data = self._file.read(length)
+        self._file_at = position + len(data)
+        return data
+
     def _read(self, position: int) -> bytes:
         if self._file_at != position:
             self._file.seek(position)
@@ -110,8 +117,21 @@ class Member(ABC):
                 return data
         return next(self._rest, b"")
 
+    def whole(self, feed: int, most: int) -> bytes | None:
+        """All of its bytes; None where they are more than `most` or anything is wrong: open it anew then."""
+        parts: list[bytes] = []
+        try:
+            while data := self._inflate(min(feed, self.feed)):
+                parts.append(data)
+                most -= len(data)
+                if most < 0:
+                    return None
+        except (Damaged, igzip_lib.IsalError, zstandard.ZstdError):  # type: ignore[misc]  # see probe
+            return None
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
     def probe(self) -> bytes:
-        """The same in small steps, for a look at the first bytes; raises Damaged as soon as anything is wrong."""
+        """The next bytes in small steps, for a look at the first bytes; raises Damaged as soon as anything is wrong."""
         try:
             return self._inflate(PROBE)
         except (igzip_lib.IsalError, zstandard.ZstdError) as error:  # type: ignore[misc]  # the stub calls it a value
