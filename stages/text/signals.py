@@ -25,6 +25,7 @@ from gristmill.kernels.base.types import Array
 from gristmill.kernels.base.unicode import SCRIPTS, properties, script
 from gristmill.kernels.common.paths import RecipePath
 from gristmill.kernels.measures import text_counts as c
+from gristmill.kernels.measures.letters import syllabic
 from gristmill.kernels.measures.text_counts import (
     CHARACTER_COLUMNS,
     LINE_COLUMNS,
@@ -69,6 +70,7 @@ class Measures:
     bytes: Array
     units: Array = field(default_factory=lambda: np.zeros(0, np.int64))
     words: Array = field(default_factory=lambda: np.zeros((0, WORD_COLUMNS), np.int64))
+    syllabic: Array = field(default_factory=lambda: np.zeros(0, np.bool_))  # a character is a syllable, or more
     ngrams: Array = field(default_factory=lambda: np.zeros((0, 9), np.int64))
     lines: Array = field(default_factory=lambda: np.zeros((0, LINE_COLUMNS), np.int64))
     line_repeats: Array = field(
@@ -97,6 +99,7 @@ def measure(
         measured.units = np.zeros(count, np.int64)
     if "words" in groups:
         measured.words = np.zeros((count, WORD_COLUMNS), np.int64)
+        measured.syllabic = syllabic(column.data, column.offsets)
     if "ngrams" in groups:
         measured.ngrams = np.zeros((count, 9), np.int64)
     if "lines" in groups:
@@ -286,7 +289,9 @@ SIGNALS: dict[str, Signal] = {
     "newlines": Signal(("characters",), lambda m: m.characters[:, c.NEWLINES]),
     "units": Signal(("units",), lambda m: m.units),
     "words": Signal(("words",), lambda m: m.words[:, w.WORDS]),
-    "mean_word_length": Signal(("words",), lambda m: share(m.words[:, w.WORD_CHARACTERS], m.words[:, w.WORDS])),
+    "mean_word_length": Signal(
+        ("words",), lambda m: np.where(m.syllabic, np.nan, share(m.words[:, w.WORD_CHARACTERS], m.words[:, w.WORDS]))
+    ),
     "median_word_length": Signal(("words",), lambda m: m.words[:, w.MEDIAN_TWICE] / 2),
     "alphabetic_word_share": Signal(("words",), lambda m: share(m.words[:, w.WITH_LETTERS], m.words[:, w.UNITS])),
     "stop_words": Signal(("words",), lambda m: m.words[:, w.STOP_WORDS]),
@@ -449,7 +454,7 @@ class TextSignals(Annotate):
             self._stop_words(batch) if "words" in groups else (np.zeros(len(batch), np.int64), np.zeros(64, np.uint64))
         )
         measured = measure(column, groups, self.units, lists, stop_words, self.short_line)
-        return {name: pa.array(SIGNALS[name].value(measured)) for name in wanted}
+        return {name: pa.array(SIGNALS[name].value(measured), from_pandas=True) for name in wanted}  # NaN is null
 
     def _stop_words(self, batch: pa.RecordBatch) -> tuple[Array, Array]:
         """Which list each document goes by, and all lists in one table. A language without a list has no stop words."""
