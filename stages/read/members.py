@@ -92,6 +92,10 @@ class Codec(Protocol):
 
     def open(self, window: Window, start: int) -> Member: ...
 
+    def whole(self, window: Window, start: int, feed: int, most: int) -> tuple[list[bytes], int] | None:
+        """All bytes of a member, `feed` at a time, and its end; None where they are more than `most` or anything is
+        wrong: `open` it then."""
+
 
 class Member(ABC):
     """One member; `end` is known once `chunk` has returned nothing."""
@@ -116,19 +120,6 @@ class Member(ABC):
                 self._given += len(data)
                 return data
         return next(self._rest, b"")
-
-    def whole(self, feed: int, most: int) -> bytes | None:
-        """All of its bytes; None where they are more than `most` or anything is wrong: open it anew then."""
-        parts: list[bytes] = []
-        try:
-            while data := self._inflate(min(feed, self.feed)):
-                parts.append(data)
-                most -= len(data)
-                if most < 0:
-                    return None
-        except (Damaged, igzip_lib.IsalError, zstandard.ZstdError):  # type: ignore[misc]  # see probe
-            return None
-        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def probe(self) -> bytes:
         """The next bytes in small steps, for a look at the first bytes; raises Damaged as soon as anything is wrong."""
@@ -223,6 +214,21 @@ class Gzip:
     def open(self, window: Window, start: int) -> Member:
         return GzipMember(window, start)
 
+    def whole(self, window: Window, start: int, feed: int, most: int) -> tuple[list[bytes], int] | None:
+        inflater, parts = isal_zlib.decompressobj(wbits=31), []
+        try:
+            while not inflater.eof:
+                piece = window.piece(start, feed)
+                data = inflater.decompress(piece, INFLATED)
+                start += len(piece) - len(inflater.unused_data if inflater.eof else inflater.unconsumed_tail)
+                most -= len(data)
+                if most < 0 or not (piece or data or inflater.eof):
+                    return None
+                parts.append(data)
+        except igzip_lib.IsalError:  # type: ignore[misc]  # the stub calls it a value
+            return None
+        return parts, start
+
 
 class ZstdFrame(Member):
     feed = ZSTD_FEED
@@ -282,6 +288,18 @@ class Zstd:
 
     def open(self, window: Window, start: int) -> Member:
         return ZstdFrame(window, start, self._decompressor)
+
+    def whole(self, window: Window, start: int, feed: int, most: int) -> tuple[list[bytes], int] | None:
+        member, parts = ZstdFrame(window, start, self._decompressor), []
+        try:
+            while data := member._inflate(member.feed):
+                most -= len(data)
+                if most < 0:
+                    return None
+                parts.append(data)
+        except (Damaged, zstandard.ZstdError):
+            return None
+        return parts, member.end
 
 
 def skippable(window: Window, at: int) -> int:

@@ -1,6 +1,10 @@
 """Rows of web archives by the block: a kernel appends plain pages to columns, and odd records come between them one by
 one, in the order of the file.
 
+A block is a stretch of a file that is not compressed, or members of one that is, inflated one behind the other. What it
+cannot take, a member that is damaged or large or a record that is cut, is read from its start by the reader of single
+records, which knows what is wrong with it. So a block changes no result, and where blocks do not help, few are tried.
+
 The kernel (`kernels/archives/pages.py`) only copies bytes. What is made of them is made here, once for a batch: a
 Content-Type is parsed once for each that occurs.
 """
@@ -8,6 +12,7 @@ Content-Type is parsed once for each that occurs.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,15 +20,106 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gristmill.kernels.archives import pages
-from gristmill.kernels.base.types import Array
+from gristmill.kernels.base.types import Array, Offsets
 from gristmill.stages.documents import BATCH_ROWS, Collector, Reading, as_json, column_of, page_schema, uids_of
-from gristmill.stages.read.blocks import Block
 from gristmill.stages.read.charset import charset_in
+from gristmill.stages.read.members import CHUNK, Codec, Window
 from gristmill.stages.read.payload import kind_of
 from gristmill.stages.read.records import Record, fields_of
 
+MEMBERS = 1 << 20  # inflated bytes after which a block of members ends
+STRETCH = 1 << 22  # bytes of a file that is not compressed
+LARGEST = 1 << 22  # inflated bytes of a member of a block
+FIRST_FEED, FEEDS = 1 << 13, 4  # bytes for one call of inflate: at first, and how many times the mean of members so far
+MOST_SINGLY = 1024
 SPARE = 1 << 21  # bytes of payloads for which there is room behind a full batch
 TEXT_BYTES = 1 << 17  # of a column of text, to begin with
+NO_BOUNDS = np.zeros(0, np.int64)
+
+
+@dataclass
+class Block:
+    """Records behind each other from the first byte on, and how far they have been read. In a block of members each
+    record is one of them."""
+
+    data: memoryview  # read-only
+    starts: list[int]  # of members in the archive; else of the data alone
+    ends: list[int]  # of members in the archive
+    bounds: Offsets  # of members in the data; none without members
+    stop: int  # no record may begin from here on
+    last: bool = False  # is the archive's end that of the data?
+    at: int = 0
+    number: int = 0  # of records so far
+
+    @property
+    def reached(self) -> int:
+        """The place in the archive up to which it was read."""
+        if not len(self.bounds):
+            return self.starts[0] + self.at
+        return self.ends[self.number - 1] if self.number else self.starts[0]
+
+    def places(self, records: Array) -> list[int]:
+        """Where in the archive records begin: members by number, others by their places in the data."""
+        return [self.starts[n] for n in records.tolist()] if len(self.bounds) else (records + self.starts[0]).tolist()
+
+
+class Blocks:
+    """The blocks of an archive. Behind one that was left early, some records are to be read one by one, twice as many
+    each time."""
+
+    def __init__(self, window: Window) -> None:
+        self._window = window
+        self._memory = np.empty(2 * MEMBERS, np.uint8).data
+        self._singly, self._next = 0, 1
+
+    def due(self) -> bool:
+        """Is the next record to be read in a block?"""
+        self._singly -= 1
+        return self._singly <= 0
+
+    def left(self, block: Block) -> bool:
+        """To be called behind a block; was most of it read?"""
+        if 2 * block.at > len(block.data):
+            self._next = 1
+            return True
+        self._next = self._singly = min(2 * self._next, MOST_SINGLY)
+        return False
+
+    def stretch(self, at: int, end: int, size: int) -> Block:
+        """A block from a place of an archive on; records of the span begin before `end`."""
+        data = self._window.stretch(at, min(STRETCH, end - at + CHUNK))
+        return Block(memoryview(data), [at], [], NO_BOUNDS, end - at, last=at + len(data) >= size)
+
+    def members(self, codec: Codec, at: int, end: int) -> tuple[Block, int]:
+        """A block of the members from a place on that begin before `end`, and where the last one ends; those that are
+        empty are passed over."""
+        starts: list[int] = []
+        ends: list[int] = []
+        bounds, held, begin, feed = [0], 0, at, FIRST_FEED
+        while at < end and held < MEMBERS:
+            inflated = codec.whole(self._window, at, feed, LARGEST)
+            if inflated is None:
+                break
+            start, (parts, at) = at, inflated
+            for data in parts:
+                self._memory = with_room(self._memory, held, len(data))
+                self._memory[held : held + len(data)] = data
+                held += len(data)
+            if held > bounds[-1]:
+                starts.append(start)
+                ends.append(at)
+                bounds.append(held)
+                feed = max(FIRST_FEED, FEEDS * (at - begin) // len(starts))
+        return Block(self._memory[:held].toreadonly(), starts, ends, np.array(bounds), held), at
+
+
+def with_room(memory: memoryview, held: int, more: int) -> memoryview:
+    """Memory with what it holds, and room for more behind that."""
+    if held + more <= len(memory):
+        return memory
+    larger = np.empty(2 * (held + more), np.uint8).data
+    larger[:held] = memory[:held]
+    return larger
 
 
 class Columns:
@@ -201,15 +297,19 @@ class PageCollector(Collector):
             return super().documents()
         schema = page_schema()
         plain, odd = int(self._columns.state[pages.PLAIN]), len(self._rows)
-        columns = {each.name: column_of([row[each.name] for row in self._rows], each.type) for each in schema}
+        columns: dict[str, pa.Array] = {}
         if plain:
-            of_plain = self._columns.texts_of_rows()
-            of_plain |= {"uid": pa.array(self._uids, pa.uint64()), "text": pa.nulls(plain, pa.string())}
+            columns = self._columns.texts_of_rows()
+            columns |= {"uid": pa.array(self._uids, pa.uint64()), "text": pa.nulls(plain, pa.string())}
+            columns["source"] = column_of([self.source] * plain, schema.field("source").type)
+        if odd or not plain:
             order = np.empty(plain + odd, np.int64)
             order[self._odd] = np.arange(plain, plain + odd)
             order[np.delete(np.arange(plain + odd), self._odd)] = np.arange(plain)
-            for name, values in of_plain.items():
-                columns[name] = pa.concat_arrays([values, columns[name]]).take(pa.array(order)) if odd else values
-            columns["source"] = column_of([self.source] * (plain + odd), schema.field("source").type)
+            for each in schema:
+                of_odd = column_of([row[each.name] for row in self._rows], each.type)
+                if plain and each.name != "html":
+                    of_odd = pa.concat_arrays([columns[each.name], of_odd]).take(pa.array(order))
+                columns[each.name] = of_odd
         columns["html"] = self._columns.html(self._without)
         return pa.RecordBatch.from_arrays([columns[each.name] for each in schema], schema=schema)

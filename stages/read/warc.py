@@ -6,9 +6,11 @@ past its end to the next verified one, so that damage between two members is cou
 file that is not compressed a span finds its start by hopping from header to header, because a page may quote one. A
 span of a zip file has the archives in it that begin there.
 
-fastwarc stops at the first damaged member and cannot start inside a file, so this is a reader of our own. Measured on
-114 MB of real pages: 78 MB of file a second on one core, to Arrow batches; fastwarc 104 MB/s to a Python list, so
-0.74 of it (benchmarks/text/warc.py, run of 2026-11-21).
+Whole records are read by the block (`page_rows.py`): a kernel makes rows of plain pages, and what is odd
+goes through `account` as a record of its own. What is damaged, large or cut is read one by one.
+
+fastwarc stops at the first damaged member and cannot start inside a file, so this is a reader of our own. Its speed
+beside fastwarc: benchmarks/text/warc.py, docs/sources.md.
 """
 
 from __future__ import annotations
@@ -24,7 +26,6 @@ from pydantic import Field
 from gristmill.kernels.archives import pages
 from gristmill.kernels.common.settings import Bytes
 from gristmill.stages.documents import EMPTY, MAX_RECORD, Collector, Reading
-from gristmill.stages.read.blocks import Block, Blocks
 from gristmill.stages.read.charset import charset_in, decode_text, is_utf8
 from gristmill.stages.read.members import (
     Chunks,
@@ -37,7 +38,7 @@ from gristmill.stages.read.members import (
     next_start,
     only_zeros,
 )
-from gristmill.stages.read.page_rows import PageCollector
+from gristmill.stages.read.page_rows import Block, Blocks, PageCollector
 from gristmill.stages.read.payload import (
     PayloadTooLarge,
     Undecodable,
