@@ -8,8 +8,6 @@ from gristmill.kernels.base.compiled import kernel
 from gristmill.kernels.base.types import Array, Bytes, Offsets
 from gristmill.kernels.base.unicode import DENSE, LETTER, code_point, properties
 
-FIRST_SYLLABLE, LAST_SYLLABLE = 0xAC00, 0xD7A3  # of Hangul
-
 
 def letters_of(data: Bytes, offsets: Offsets, dense: int) -> Array:
     """int64_N: letters of each text; a letter of a script without spaces (Han, kana, Thai, Khmer...) counts for
@@ -34,39 +32,6 @@ def count_letters(data, offsets, table, dense, counts):
                 letters += dense if table[point] & DENSE else 1
             i += size
         counts[document] = letters
-
-
-def syllabic(data: Bytes, offsets: Offsets) -> Array:
-    """bool_N: texts of which more than half the letters are syllables of Hangul or of a script without spaces between
-    words. The usual limits on the length of a word say nothing about them."""
-    found = np.empty(len(offsets) - 1, np.bool_)
-    find_syllabic(data, offsets, properties(), found)
-    return found
-
-
-@kernel
-def find_syllabic(data, offsets, table, found):
-    for document in range(len(offsets) - 1):
-        begin, end = offsets[document], offsets[document + 1]
-        high = np.int64(0)
-        for i in range(begin, end):
-            high += data[i] >> 7
-        found[document] = False
-        if 8 * high < end - begin:  # of such letters each has three bytes; most texts need no second look
-            continue
-        letters, dense = np.int64(0), np.int64(0)
-        i = begin
-        while i < end:
-            if data[i] < 0x80:
-                letters += 97 <= (data[i] | 0x20) <= 122
-                i += 1
-                continue
-            point, size = code_point(data, i, end)
-            if table[point] & LETTER:
-                letters += 1
-                dense += (table[point] & DENSE) != 0 or FIRST_SYLLABLE <= point <= LAST_SYLLABLE
-            i += size
-        found[document] = 2 * dense > letters
 
 
 def lines_of(data: Bytes, offsets: Offsets) -> tuple[Offsets, Offsets]:

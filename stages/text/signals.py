@@ -25,7 +25,6 @@ from gristmill.kernels.base.types import Array
 from gristmill.kernels.base.unicode import SCRIPTS, properties, script
 from gristmill.kernels.common.paths import RecipePath
 from gristmill.kernels.measures import text_counts as c
-from gristmill.kernels.measures.letters import syllabic
 from gristmill.kernels.measures.text_counts import (
     CHARACTER_COLUMNS,
     LINE_COLUMNS,
@@ -37,6 +36,7 @@ from gristmill.kernels.measures.text_counts import (
     line_marks,
     mentions,
     script_counts,
+    syllabic,
 )
 from gristmill.kernels.words import words as w
 from gristmill.kernels.words.english import english_words
@@ -99,7 +99,7 @@ def measure(
         measured.units = np.zeros(count, np.int64)
     if "words" in groups:
         measured.words = np.zeros((count, WORD_COLUMNS), np.int64)
-        measured.syllabic = syllabic(column.data, column.offsets)
+        measured.syllabic = np.zeros(count, np.bool_)
     if "ngrams" in groups:
         measured.ngrams = np.zeros((count, 9), np.int64)
     if "lines" in groups:
@@ -220,6 +220,8 @@ def _measure_slice(
         scratch.room_for_repeats(line_ends)
         repeats(scratch.lines, line_ends, scratch.table, found.line_repeats[rows])
         repeats(scratch.paragraphs, paragraph_ends, scratch.table, found.paragraph_repeats[rows])
+    if "words" in groups:
+        syllabic(data, offsets, properties(), found.syllabic[rows])
     if "characters" in groups:
         character_counts(data, offsets, properties(), scratch.histogram, found.characters[rows], found.entropy[rows])
     if "mentions" in groups:

@@ -11,25 +11,13 @@ import regex
 from hypothesis import given, strategies as st
 
 from gristmill.kernels.base.columns import text_column
-from gristmill.kernels.measures.letters import letters_of, lines_of, share_lines, syllabic
+from gristmill.kernels.measures.letters import letters_of, lines_of, share_lines
 
 DENSE = regex.compile(r"[\p{Line_Break=SA}\p{Han}\p{Hiragana}\p{Katakana}]")
 
 
 def letters_plain(text: str, dense: int) -> int:
     return sum((dense if DENSE.match(c) else 1) for c in text if regex.match(r"\p{L}", c))
-
-
-@given(st.lists(st.text("ab1 é天かカไ가가α.", max_size=30), max_size=5))
-def test_texts_are_syllabic_where_more_than_half_of_their_letters_are(texts):
-    column = text_column(pa.array(texts, pa.string()))
-    expected = []
-    for text in texts:
-        letters = [c for c in text if regex.match(r"\p{L}", c)]
-        high = sum(byte >= 0x80 for byte in text.encode())
-        some = sum(bool(DENSE.match(c) or regex.match("[가-힣]", c)) for c in letters)
-        expected.append(8 * high >= len(text.encode()) and 2 * some > len(letters))
-    assert syllabic(column.data, column.offsets).tolist() == expected
 
 
 def shares_plain(lines: list[tuple[int, int]]) -> tuple[list[int], list[int], int]:
