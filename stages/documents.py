@@ -56,6 +56,12 @@ def uids_of(source: str, path: str, rows: Integers, before: str = "") -> Hashes:
     return hashes_of_numbered(f"{source}\0{path}\0{before}".encode("utf-8", "surrogateescape"), rows)
 
 
+def uids_at(source: str, path: str, places: Iterable[str]) -> list[int]:
+    """`uid_of` of many records of a file."""
+    digest, file = xxhash.xxh3_64_intdigest, f"{source}\0{path}\0".encode("utf-8", "surrogateescape")
+    return [digest(file + place.encode()) for place in places]
+
+
 @dataclass(frozen=True)
 class Origin:
     """Where a reader reads: the source's name, the file's path below the source's root, its size, and the span to read.
@@ -195,11 +201,14 @@ class Collector:
     def full(self) -> bool:
         return self._bytes >= self.batch_bytes or len(self._rows) + len(self._skips) + len(self._damaged) >= BATCH_ROWS
 
-    def take(self) -> Reading:
-        """Everything gathered so far; the collector is empty afterwards."""
+    def documents(self) -> pa.RecordBatch:
         schema = page_schema() if self.pages else BASE
         columns = [column_of([row[f.name] for row in self._rows], f.type) for f in schema]
-        documents = pa.RecordBatch.from_arrays(columns, schema=schema)
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def take(self) -> Reading:
+        """Everything gathered so far; the collector is empty afterwards."""
+        documents = self.documents()
         stored = None if self.at is None else max(0, self.at - self._begun)
         reading = Reading(
             documents, self._skipped, self._skips, self._damaged, self._remarks, stored, self._nuls, self._noted

@@ -17,7 +17,8 @@ from gristmill.kernels.common.settings import PLACEMENT, Bytes, Settings
 from gristmill.stages.documents import Collector, Reading
 from gristmill.stages.inputs import Copies
 from gristmill.stages.read.members import Codec, Gzip, Window
-from gristmill.stages.read.records import Broken, Record
+from gristmill.stages.read.page_rows import PageCollector
+from gristmill.stages.read.records import Record
 from gristmill.stages.read.warc import Archived, Warc
 from gristmill.stages.stage import InputAccess, InputFiles, Origin
 
@@ -171,7 +172,7 @@ class Cc(Warc):
 
     def read_records(self, file: BinaryIO, origin: Origin, wanted: tuple[tuple[int, int], ...]) -> Iterator[Reading]:
         """The records that begin at these places, each so many bytes long."""
-        collector = Collector(origin.source, origin.path, pages=self.gives_pages, at=0)
+        collector = PageCollector(origin.source, origin.path, pages=self.gives_pages, at=0)
         window, held = Window(file), 0
         for start, length in wanted:
             # no member is looked for behind this one: what is there was not fetched
@@ -180,13 +181,11 @@ class Cc(Warc):
                 collector.skip("too_large", None, f"{length} bytes")
                 held += length
                 continue
-            found = 0
-            for at, _, item in self.members(self.codec(window, archive.name), window, archive):
-                found += 1
-                if isinstance(item, Broken):
-                    archive.damage(item, collector)
-                else:
-                    self.account(item, archive.place(at, item.place), collector)
+            found = False
+            for _ in self.account_all(archive, window, collector):
+                found, collector.at = True, held
+                if collector.full:
+                    yield collector.take()
             if not found:
                 collector.damage(start, start + length, NOT_THERE)
             held += length

@@ -65,6 +65,13 @@ class Window:
             self._start, inside = position, 0
         return memoryview(self._data)[inside : inside + limit]
 
+    def stretch(self, position: int, length: int) -> bytes:
+        """Up to `length` bytes, read at once and not held here."""
+        self._file.seek(position)
+        data = self._file.read(length)
+        self._file_at = position + len(data)
+        return data
+
     def _read(self, position: int) -> bytes:
         if self._file_at != position:
             self._file.seek(position)
@@ -84,6 +91,10 @@ class Codec(Protocol):
     magic: bytes
 
     def open(self, window: Window, start: int) -> Member: ...
+
+    def whole(self, window: Window, start: int, feed: int, most: int) -> tuple[list[bytes], int] | None:
+        """All bytes of a member, `feed` at a time, and its end; None where they are more than `most` or anything is
+        wrong: `open` it then."""
 
 
 class Member(ABC):
@@ -111,7 +122,7 @@ class Member(ABC):
         return next(self._rest, b"")
 
     def probe(self) -> bytes:
-        """The same in small steps, for a look at the first bytes; raises Damaged as soon as anything is wrong."""
+        """The next bytes in small steps, for a look at the first bytes; raises Damaged as soon as anything is wrong."""
         try:
             return self._inflate(PROBE)
         except (igzip_lib.IsalError, zstandard.ZstdError) as error:  # type: ignore[misc]  # the stub calls it a value
@@ -203,6 +214,21 @@ class Gzip:
     def open(self, window: Window, start: int) -> Member:
         return GzipMember(window, start)
 
+    def whole(self, window: Window, start: int, feed: int, most: int) -> tuple[list[bytes], int] | None:
+        inflater, parts = isal_zlib.decompressobj(wbits=31), []
+        try:
+            while not inflater.eof:
+                piece = window.piece(start, feed)
+                data = inflater.decompress(piece, INFLATED)
+                start += len(piece) - len(inflater.unused_data if inflater.eof else inflater.unconsumed_tail)
+                most -= len(data)
+                if most < 0 or not (piece or data or inflater.eof):
+                    return None
+                parts.append(data)
+        except igzip_lib.IsalError:  # type: ignore[misc]  # the stub calls it a value
+            return None
+        return parts, start
+
 
 class ZstdFrame(Member):
     feed = ZSTD_FEED
@@ -262,6 +288,18 @@ class Zstd:
 
     def open(self, window: Window, start: int) -> Member:
         return ZstdFrame(window, start, self._decompressor)
+
+    def whole(self, window: Window, start: int, feed: int, most: int) -> tuple[list[bytes], int] | None:
+        member, parts = ZstdFrame(window, start, self._decompressor), []
+        try:
+            while data := member._inflate(member.feed):
+                most -= len(data)
+                if most < 0:
+                    return None
+                parts.append(data)
+        except (Damaged, zstandard.ZstdError):
+            return None
+        return parts, member.end
 
 
 def skippable(window: Window, at: int) -> int:

@@ -6,9 +6,11 @@ past its end to the next verified one, so that damage between two members is cou
 file that is not compressed a span finds its start by hopping from header to header, because a page may quote one. A
 span of a zip file has the archives in it that begin there.
 
-fastwarc stops at the first damaged member and cannot start inside a file, so this is a reader of our own. Measured on
-114 MB of real pages: 78 MB of file a second on one core, to Arrow batches; fastwarc 104 MB/s to a Python list, so
-0.74 of it (benchmarks/text/warc.py, run of 2026-11-21).
+Whole records are read by the block (`page_rows.py`): a kernel makes rows of plain pages, and what is odd
+goes through `account` as a record of its own. What is damaged, large or cut is read one by one.
+
+fastwarc stops at the first damaged member and cannot start inside a file, so this is a reader of our own. Its speed
+beside fastwarc: benchmarks/text/warc.py, docs/sources.md.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Annotated, Any, BinaryIO, ClassVar, Self
 
 from pydantic import Field
 
+from gristmill.kernels.archives import pages
 from gristmill.kernels.common.settings import Bytes
 from gristmill.stages.documents import EMPTY, MAX_RECORD, Collector, Reading
 from gristmill.stages.read.charset import charset_in, decode_text, is_utf8
@@ -35,6 +38,7 @@ from gristmill.stages.read.members import (
     next_start,
     only_zeros,
 )
+from gristmill.stages.read.page_rows import Block, Blocks, PageCollector
 from gristmill.stages.read.payload import (
     PayloadTooLarge,
     Undecodable,
@@ -75,6 +79,13 @@ class Archived:
             return f"{at}:{inside}"
         return f"{self.entry.header}+{at}:{inside}" if self.entry.deflated else f"{self.entry.start + at}:{inside}"
 
+    def places(self, starts: list[int]) -> list[str]:
+        """The same of records that each begin a member, or a file that is not compressed."""
+        before, at = ("", 0) if self.entry is None else (f"{self.entry.header}+", 0)
+        if self.entry is not None and not self.entry.deflated:
+            before, at = "", self.entry.start
+        return [f"{before}{at + start}:0" for start in starts]
+
     def in_file(self, place: int) -> int:
         """About where in the file a place of the archive is."""
         return (
@@ -114,24 +125,45 @@ class Archive(Reader):
         return [(start, min(start + target, size)) for start in range(0, size, target)] or [(0, None)]
 
     def read(self, file: BinaryIO, origin: Origin) -> Iterator[Reading]:
-        collector = Collector(origin.source, origin.path, pages=self.gives_pages, at=origin.start)
+        collector = PageCollector(origin.source, origin.path, pages=self.gives_pages, at=origin.start)
         if origin.size == 0:
             collector.damage(0, 0, EMPTY)
         for archive in self.archives(file, origin, collector):
-            window = Window(archive.file)
-            codec = self.codec(window, archive.name)
-            for at, through, item in (
-                self.plain(window, archive) if codec is None else self.members(codec, window, archive)
-            ):
-                if isinstance(item, Broken):
-                    archive.damage(item, collector)
-                else:
-                    collector.at = archive.in_file(through)
-                    self.account(item, archive.place(at, item.place - at if codec is None else item.place), collector)
+            for _ in self.account_all(archive, Window(archive.file), collector):
                 if collector.full:
                     yield collector.take()
         collector.at = origin.size if origin.end is None else min(origin.end, origin.size)
         yield collector.take()
+
+    def account_all(self, archive: Archived, window: Window, collector: PageCollector) -> Iterator[None]:
+        """Make documents of the records of an archive; stops where the collector may be full, and is then to be
+        emptied."""
+        codec = self.codec(window, archive.name)
+        for read in self.plain(window, archive) if codec is None else self.members(codec, window, archive):
+            if isinstance(read, Block):
+                yield from self.account_block(read, archive, collector)
+                continue
+            at, through, item = read
+            if isinstance(item, Broken):
+                archive.damage(item, collector)
+            else:
+                collector.at = archive.in_file(through)
+                self.account(item, archive.place(at, item.place - at if codec is None else item.place), collector)
+            yield
+
+    def account_block(self, block: Block, archive: Archived, collector: PageCollector) -> Iterator[None]:
+        """The same for a block, up to a record that is broken."""
+        while True:
+            why = collector.take_pages(block, self.max_record_bytes, self.odd_fields)
+            collector.give_uids(archive.places(block.places(collector.new_records())))
+            if why == pages.ODD:
+                place, record = collector.odd_record(block)
+                self.account(record, archive.place(place, 0), collector)
+            if block.number:
+                collector.at = archive.in_file(block.reached)
+            yield
+            if why in (pages.END, pages.BROKEN):
+                return
 
     def archives(self, file: BinaryIO, origin: Origin, collector: Collector) -> Iterator[Archived]:
         """The file itself, or of a zip file the archives that begin in the span."""
@@ -168,24 +200,46 @@ class Archive(Reader):
     def codec(self, window: Window, name: str) -> Codec | None:
         return codec_for(window, name)
 
-    def plain(self, window: Window, archive: Archived) -> Iterator[tuple[int, int, Record | Broken]]:
-        """Records, with the places where they begin and up to which the archive was read for them."""
-        inflow = FileInflow(window, archive.size)
-        for item in records(inflow, self.max_record_bytes, archive.start):
-            if item.place >= archive.end:
+    def plain(self, window: Window, archive: Archived) -> Iterator[Block | tuple[int, int, Record | Broken]]:
+        """Blocks, and single records with the places where they begin and up to which the archive was read for
+        them."""
+        inflow, blocks = FileInflow(window, archive.size), Blocks(window)
+        singly = records(inflow, self.max_record_bytes, archive.start)
+        while True:
+            if archive.start <= inflow.place < archive.end and blocks.due():
+                block = blocks.stretch(inflow.place, archive.end, archive.size)
+                yield block
+                inflow.back(block.reached, None)
+                if blocks.left(block):
+                    continue
+            item = next(singly, None)
+            if item is None or item.place >= archive.end:
                 return
             if item.place >= archive.start:
                 yield item.place, inflow.place, item
 
-    def members(self, codec: Codec, window: Window, archive: Archived) -> Iterator[tuple[int, int, Record | Broken]]:
-        """Records, with the places where their members begin and up to which the archive was read for them."""
+    def members(
+        self, codec: Codec, window: Window, archive: Archived
+    ) -> Iterator[Block | tuple[int, int, Record | Broken]]:
+        """Blocks, and single records with the places where their members begin and up to which the archive was read for
+        them."""
         size, end = archive.size, archive.end
         at: int | None = archive.start
+        blocks = Blocks(window)
         if archive.start > 0:
             at = next_start(codec, window, archive.start, end, begins)
         while at is not None and at < size:
             if at >= end and next_start(codec, window, at, at + 1, begins) is not None:
                 return
+            if at < end and blocks.due():
+                block, after = blocks.members(codec, at, end)
+                if block.starts:
+                    yield block
+                if block.number == len(block.starts) and after > at:
+                    at = after
+                    continue
+                blocks.left(block)
+                at = block.starts[block.number] if block.starts else at
             member = codec.open(window, at)
             broken: list[str] = []
             wrong_checksum: list[str] = []
@@ -236,6 +290,11 @@ class Archive(Reader):
         else:
             self.account_page(record, record.body, place, url, collector)
 
+    @property
+    def odd_fields(self) -> int:
+        """Behind the last field of an answer that makes it odd for the kernel."""
+        return pages.TERMS
+
     @abstractmethod
     def account_page(self, record: Record, body: bytes, place: str, url: str | None, collector: Collector) -> None: ...
 
@@ -268,6 +327,10 @@ class Warc(Archive):
     @property
     def gives_pdf(self) -> bool:
         return self.gives_pages and self.keep_pdf
+
+    @property
+    def odd_fields(self) -> int:
+        return pages.RESPONSE if self.keep_headers else pages.TERMS
 
     def with_headers(self) -> Self:
         return self.model_copy(update={"keep_headers": True})
