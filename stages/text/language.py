@@ -74,7 +74,13 @@ class WithModel(Annotate):
         return self
 
     def prepare(self) -> None:
-        self.annotate(pa.RecordBatch.from_pydict({"text": ["a" * self.shortest, "\u0301 A" * self.shortest]}))
+        """Compile, and load models, of which one is asked about longer texts alone."""
+        texts = [
+            "a" * self.shortest,
+            "\u0301 A" * self.shortest,
+            "A text of more than twenty letters. " * self.shortest,
+        ]
+        self.annotate(pa.RecordBatch.from_pydict({"text": texts}))
 
     def language_model(self) -> LanguageModel:
         return model_of(self.model_file, self.model)
