@@ -22,7 +22,17 @@ import numpy as np
 
 from gristmill.kernels.base.code_cache import cache_folder
 from gristmill.kernels.base.types import Array, Bytes, Offsets
-from gristmill.kernels.language.naive_bayes import COMPOSABLE, SHIFT, SHOUTED, Bayes, predict, rewritten
+from gristmill.kernels.language.naive_bayes import (
+    BITS,
+    COMPOSABLE,
+    OWNER,
+    SHOUTED,
+    STRING,
+    Bayes,
+    place_states,
+    predict,
+    rewritten,
+)
 
 if TYPE_CHECKING:
     import py3langid as py3langid  # the model is its file: a fingerprint must see its version
@@ -30,10 +40,10 @@ if TYPE_CHECKING:
 NOISE = "noise"
 # Labels that are called otherwise here: no language, and kinds of one that is written alike.
 NAMED = {"zxx": NOISE, "uzs": "uz", "arz": "ar", "ary": "ar", "wuu": "zh"}
-LAYOUT = 2  # of the unpacked arrays; another one is another folder
+LAYOUT = 6  # of the unpacked arrays; another one is another folder
 WIDTH = 32  # a row of weights is a multiple of it, so that no class is added by itself
 LARGEST = 256 << 20  # bytes of the archive, unpacked
-ARRAYS = ("steps", "weights", "units", "priors", "label", "longest", "labels")
+ARRAYS = ("steps", "fallback", "first", "weights", "unit", "lowest", "priors", "label", "longest", "labels")
 
 
 class ModelError(ValueError):
@@ -150,28 +160,62 @@ def arrays_of(content: bytes, path: Path) -> dict[str, Any]:
         or string.min() < -1 or string.max() >= len(weights)
     ):  # fmt: skip
         raise ModelError(f"{path}: the model of py3langid is damaged, or of a layout that is not known")
-    depth = depths(following.reshape(rows, 256), row)
-    nearest = np.full(rows, len(row))
-    np.minimum.at(nearest, row, depth)
-    order = np.argsort(nearest, kind="stable")  # a walk begins in the first; rows near it come most often, and together
-    place = np.empty(rows, np.int64)
-    place[order] = np.arange(rows)
-    following = following.reshape(rows, 256)[order].ravel()
-    steps = (place[row[following]] << 8).astype(np.uint64) | ((string[following] + 1).astype(np.uint64) << SHIFT)
+    following = following.reshape(rows, 256)
     labels = list(dict.fromkeys(names))
-    middle = (weights.max(axis=1, keepdims=True) + weights.min(axis=1, keepdims=True)) / 2
-    units = np.maximum((weights.max(axis=1) - middle[:, 0]) / 127, np.float32(1e-9))
-    wide = np.zeros((len(weights), -(-len(priors) // WIDTH) * WIDTH), np.int8)
-    wide[:, : len(priors)] = np.rint((weights - middle) / units[:, None])
-    return {
-        "steps": steps,
+    lowest = weights.min(axis=0)
+    unit = np.maximum((weights - lowest).max() / 255, np.float32(1e-9))
+    wide = np.zeros((len(weights) + 1, -(-(len(priors) + 1) // WIDTH) * WIDTH), np.uint8)
+    wide[1:, : len(priors)] = np.rint((weights - lowest) / unit)
+    place = np.arange(rows)
+    place[[0, row[0]]] = row[0], 0  # a walk begins in the first row
+    return automaton(place[row[following]][place], (string[following] + 1)[place], path) | {
         "weights": wide,
-        "units": units,
+        "unit": np.array([unit], np.float32),
+        "lowest": lowest,
         "priors": priors,
         "label": np.array([labels.index(name) for name in names], np.int32),
-        "longest": np.int64(depth.max()),
+        "longest": np.int64(depths(following, row).max()),
         "labels": np.array(labels),
     }
+
+
+def automaton(following: Array, string: Array, path: Path) -> dict[str, Any]:
+    """The arrays of `Bayes` that a walk needs, from rows of 256 steps: where each leads, and which string it ends."""
+    rows = len(following)
+    fallback = fallbacks(following)
+    own = (following != following[fallback]) | (string != string[fallback])
+    places, bytes_of = np.nonzero(own)
+    counts = own.sum(axis=1)
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    order = np.argsort(-counts, kind="stable")
+    order = order[order != 0]
+    state = np.zeros(rows, np.int64)
+    place_states(order, starts, bytes_of, np.zeros(256 * rows + 512, np.bool_), state)
+    if state.max() + 256 >= 1 << BITS or string.max() >= 1 << BITS:
+        raise ModelError(f"{path}: the model of py3langid is larger than any that is known")
+    steps, fallen = np.zeros(state.max() + 256, np.uint64), np.zeros(state.max() + 1, np.uint32)
+    entries = string.astype(np.uint64) << STRING | state[following].astype(np.uint64)
+    steps[state[places] + bytes_of] = state[places].astype(np.uint64) << OWNER | entries[places, bytes_of]
+    fallen[state] = state[fallback]
+    return {"steps": steps, "fallback": fallen, "first": entries[0]}
+
+
+def fallbacks(following: Array) -> Array:
+    """Of each row, that of the same bytes without the first; the first row's is itself."""
+    fallback, seen, frontier = (
+        np.zeros(len(following), np.int64),
+        np.zeros(len(following), np.bool_),
+        np.zeros(1, np.int64),
+    )
+    seen[0] = True
+    while len(frontier):
+        reached, at = np.unique(following[frontier], return_index=True)
+        new = ~seen[reached]
+        reached, parent, byte = reached[new], frontier[at[new] // 256], at[new] % 256
+        seen[reached] = True
+        fallback[reached] = np.where(parent == 0, 0, following[fallback[parent], byte])
+        frontier = reached
+    return fallback
 
 
 def depths(following: Array, row: Array) -> Array:

@@ -1,9 +1,14 @@
 """The language of a text by naive Bayes over the byte strings in it, in one walk through an automaton.
 
-Each byte leads from a state to the next, and a state may stand for a string that has just ended (Lui and Baldwin 2012).
-A text's score for a class is the class's prior and, for each string, log(1 + how often it occurs) times its weight.
-Divided by the square root of the text's bytes, scores become probabilities that are right as often as they say, from
-five letters to pages (docs/languages.md).
+Each byte leads from a state to the next, and a step may end a string (Lui and Baldwin 2012). A text's score for a class
+is the class's prior and, for each string, log(1 + how often it occurs) times its weight. Divided by the square root of
+the text's bytes, scores become probabilities that are right as often as they say, from five letters to pages
+(docs/languages.md).
+
+Most steps of a state are those of its fallback, the state of the same bytes without the first. Only the others are
+stored, all in one array: a step of state s on byte b is at s + b if the entry there names s, else it is the fallback's.
+The array fits a processor's cache. Weights are whole numbers above a class's lowest, so that those of strings that
+occur once, which are most, are added as integers.
 """
 
 from __future__ import annotations
@@ -18,21 +23,28 @@ from gristmill.kernels.base.types import Array, Bytes, Offsets
 from gristmill.kernels.base.unicode import LOWER, UPPER, properties
 from gristmill.kernels.language.word_rows import prefetch
 
-LOW = np.uint64(0xFFFFFFFF)
-SHIFT = np.uint64(32)
-LANES = 4  # parts of a text that are walked at once: each step waits for memory, and they wait together
-AHEAD = 8  # rows of weights that are on their way from memory
+# An entry: the next state, the number of the string that ends (from 1; 0 is none), and the state whose step it is.
+BITS = 20
+STRING, OWNER = np.uint64(BITS), np.uint64(2 * BITS)
+LOW = np.uint64((1 << BITS) - 1)
+LANES = 4  # parts of a text that are walked at once: each step waits for the one before, and they wait together
 MANY = 256  # times that a string occurs; most occur once
+FLUSH = 257  # weights of one byte that two bytes can add up
 LINE = 64  # bytes that come together
+FAR = np.float32(17)  # e to the minus 17th is less than float32 tells from nothing beside 1
 SHORT = 64  # bytes of a text that is walked as a whole
+WINDOW, CERTAIN = 96, np.float32(0.99)  # bytes of each part of a long text that are enough if they are so certain
 
 
 class Bayes(NamedTuple):
-    """A model for kernels. States are rows of 256 steps; those with the same steps share one."""
+    """A model for kernels."""
 
-    steps: Array  # uint64: at row + byte the next row, and above it (SHIFT) the number of the string that ends, from 1
-    weights: Array  # int8_FW, each row centered: what all classes share changes nothing; W is C, or more zeros
-    units: Array  # float32_F: what 1 of a weight is
+    steps: Array  # uint64: entries
+    fallback: Array  # uint32: by state; of the first, itself
+    first: Array  # uint64_256: the entries of the first state, which is 0
+    weights: Array  # uint8_FW, F from 1: above the class's lowest; W is more than C, the rest zeros
+    unit: Array  # float32_1: what 1 of a weight is
+    lowest: Array  # float32_C
     priors: Array  # float32_C
     label: Array  # int32_C: the class's label; two classes may share one
     longest: int  # bytes of a string: after so many, a walk is in the same state wherever it began
@@ -50,11 +62,14 @@ def predict(model: Bayes, data: Bytes, offsets: Offsets, wanted: Array, top: int
 
 @kernel
 def score_texts(
-    steps, weights, units, priors, label, longest, count_of_labels, data, offsets, wanted, labels_NK, scores_NK
-) -> None:
-    """Fills the best labels and their probabilities."""
-    classes, width = len(priors), weights.shape[1]
-    times, found = np.zeros(len(weights) + 1, np.int32), np.empty(len(weights), np.int32)
+    steps, fallback, first, weights, unit, lowest, priors, label, longest, count_of_labels, data, offsets, wanted,
+    labels_NK, scores_NK,
+) -> None:  # fmt: skip
+    """Fills the best labels and their probabilities. Of a long text, windows all over it are read first, and the rest
+    where they leave any doubt."""
+    width = weights.shape[1]
+    times, found = np.zeros(len(weights), np.int32), np.empty(len(weights) + 1, np.int32)
+    small, whole = np.zeros(width, np.uint16), np.zeros(width, np.int32)
     sums, chances = np.zeros(width, np.float32), np.empty(count_of_labels, np.float32)
     logs = np.empty(MANY, np.float32)
     for k in range(MANY):
@@ -62,22 +77,20 @@ def score_texts(
     for d in range(len(offsets) - 1):
         if not wanted[d]:
             continue
-        many = walk(steps, longest, data, offsets[d], offsets[d + 1], times, found)
-        if many == 0:
-            continue
-        sums[:classes] = priors
-        for k in range(many):
-            if k + AHEAD < many:
-                place = np.int64(found[k + AHEAD] - 1) * width
-                for line in range(0, width, LINE):
-                    prefetch(weights, place + line)
-            string = found[k]
-            often, weight = times[string], weights[string - 1]
-            times[string] = 0
-            much = (logs[often] if often < MANY else np.float32(np.log1p(np.float64(often)))) * units[string - 1]
-            for c in range(width):
-                sums[c] += much * np.float32(weight[c])
-        share_out(sums[:classes], label, np.float32(1 / np.sqrt(np.float64(offsets[d + 1] - offsets[d]))), chances)
+        begin, end = offsets[d], offsets[d + 1]
+        certain = False
+        if end - begin >= 2 * LANES * WINDOW:
+            many = walk(steps, fallback, first, longest, data, begin, end, WINDOW, weights, times, found)
+            if many > 0:
+                add_up(many, found, times, weights, logs, small, whole, sums)
+                finish(sums, unit, lowest, priors, label, LANES * WINDOW, chances)
+                certain = largest(chances) >= CERTAIN
+        if not certain:
+            many = walk(steps, fallback, first, longest, data, begin, end, end - begin, weights, times, found)
+            if many == 0:
+                continue
+            add_up(many, found, times, weights, logs, small, whole, sums)
+            finish(sums, unit, lowest, priors, label, end - begin, chances)
         for k in range(labels_NK.shape[1]):
             best = 0
             for c in range(count_of_labels):
@@ -88,55 +101,152 @@ def score_texts(
 
 
 @helper
-def walk(steps, longest, data, begin, end, times, found):
-    """Counts the strings of a text in `times`, and lists those that it has in `found`; returns how many."""
-    many = 0
-    part = (end - begin) // LANES if end - begin >= SHORT else 0
-    first, second, third, fourth = begin, begin + part, begin + 2 * part, begin + 3 * part
-    a, b = np.uint64(0), row_at(steps, longest, data, begin, second)
-    c, d = row_at(steps, longest, data, begin, third), row_at(steps, longest, data, begin, fourth)
-    for k in range(part):
-        a, b = steps[(a & LOW) + np.uint64(data[first + k])], steps[(b & LOW) + np.uint64(data[second + k])]
-        c, d = steps[(c & LOW) + np.uint64(data[third + k])], steps[(d & LOW) + np.uint64(data[fourth + k])]
-        many = noted(a, times, found, many)
-        many = noted(b, times, found, many)
-        many = noted(c, times, found, many)
-        many = noted(d, times, found, many)
-    for at in range(fourth + part, end):
-        d = steps[(d & LOW) + np.uint64(data[at])]
-        many = noted(d, times, found, many)
-    return many
+def add_up(many, found, times, weights, logs, small, whole, sums):
+    """Sums log(1 + times) by class, of weights above the lowest, and in the last place of all strings; forgets the
+    times."""
+    width = weights.shape[1]
+    sums[:], whole[:], small[:] = 0, 0, 0
+    once, all_of_them = 0, np.float32(0)
+    for k in range(many):
+        string = found[k]
+        often, weight = times[string], weights[string]
+        times[string] = 0
+        if often == 1:
+            for c in range(width):
+                small[c] += weight[c]
+            once += 1
+            if once % FLUSH == 0:
+                for c in range(width):
+                    whole[c] += small[c]
+                small[:] = 0
+            continue
+        much = logs[often] if often < MANY else np.float32(np.log1p(np.float64(often)))
+        all_of_them += much
+        for c in range(width):
+            sums[c] += much * np.float32(weight[c])
+    for c in range(width):
+        sums[c] += logs[1] * np.float32(whole[c] + np.int32(small[c]))
+    sums[width - 1] = all_of_them + logs[1] * np.float32(once)
 
 
 @helper
-def row_at(steps, longest, data, begin, at):
-    """The row in which a walk from `begin` is at a place."""
-    step = np.uint64(0)
-    for k in range(max(begin, at - longest), at):
-        step = steps[(step & LOW) + np.uint64(data[k])]
-    return step & LOW
+def finish(sums, unit, lowest, priors, label, size, chances):
+    """From sums of weights to the probabilities of labels."""
+    classes, all_of_them = len(priors), sums[len(sums) - 1]
+    for c in range(classes):
+        sums[c] = priors[c] + all_of_them * lowest[c] + sums[c] * unit[0]
+    share_out(sums[:classes], label, np.float32(1 / np.sqrt(np.float64(size))), chances)
 
 
-@inlined
-def noted(step, times, found, many):
-    string = np.int64(step >> SHIFT)
-    if string > 0:
-        if times[string] == 0:
-            found[many] = string
-            many += 1
-        times[string] += 1
+@helper
+def walk(steps, fallback, first, longest, data, begin, end, most, weights, times, found):
+    """Counts the strings of a text in `times`, and lists those that it has in `found`; returns how many. A text is
+    walked in LANES parts, of each at most its first `most` bytes; where that is less than all, each part by itself."""
+    many = 0
+    part = (end - begin) // LANES if end - begin >= SHORT else 0
+    second, third, fourth = begin + part, begin + 2 * part, begin + 3 * part
+    a, b, c, d = np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(0)
+    if most >= part:
+        b = step_at(steps, fallback, first, longest, data, begin, second)
+        c = step_at(steps, fallback, first, longest, data, begin, third)
+        d = step_at(steps, fallback, first, longest, data, begin, fourth)
+    for k in range(min(part, most)):
+        a = step(steps, fallback, first, a, data[begin + k])
+        b = step(steps, fallback, first, b, data[second + k])
+        c = step(steps, fallback, first, c, data[third + k])
+        d = step(steps, fallback, first, d, data[fourth + k])
+        many = noted(a, weights, times, found, many)
+        many = noted(b, weights, times, found, many)
+        many = noted(c, weights, times, found, many)
+        many = noted(d, weights, times, found, many)
+    if most >= part:
+        for at in range(fourth + part, end):
+            d = step(steps, fallback, first, d, data[at])
+            many = noted(d, weights, times, found, many)
     return many
 
 
+@inlined
+def step(steps, fallback, first, entry, byte):
+    """The entry of the next step."""
+    state, at = entry & LOW, np.uint64(byte)
+    while state != 0:
+        following = steps[state + at]
+        if following >> OWNER == state:
+            return following
+        state = np.uint64(fallback[state])
+    return first[at]
+
+
+@helper
+def step_at(steps, fallback, first, longest, data, begin, at):
+    """The entry at which a walk from `begin` is at a place."""
+    entry = np.uint64(0)
+    for k in range(max(begin, at - longest), at):
+        entry = step(steps, fallback, first, entry, data[k])
+    return entry
+
+
+@inlined
+def noted(entry, weights, times, found, many):
+    """Counts the string that ends, if one does, without a branch; the weights of a new one are on their way when they
+    are needed."""
+    string = np.int64(entry >> STRING & LOW)
+    before = times[string]
+    times[string] = before + 1
+    found[many] = string
+    place = string * weights.shape[1]
+    for line in range(0, weights.shape[1], LINE):
+        prefetch(weights, place + line)
+    return many + ((string > 0) & (before == 0))
+
+
 @kernel
+def place_states(order, starts, bytes_of, used, state_of):
+    """Gives each automaton state its number: the least free one at which none of its own steps falls on another's.
+    `order` has those with many steps first; `used` is scratch memory, zeros, as is `state_of` to begin with."""
+    crowded, single = np.ones(256, np.int64), np.ones(256, np.int64)  # where to look, by the first byte
+    taken = np.zeros(len(used), np.bool_)
+    for k in range(len(order)):
+        row = order[k]
+        start, stop = starts[row], starts[row + 1]
+        byte = bytes_of[start] if stop > start else 0
+        hints = single if stop - start <= 1 else crowded
+        at = hints[byte]
+        while True:
+            fits = not taken[at]
+            for j in range(start, stop):
+                fits &= not used[at + bytes_of[j]]
+            if fits:
+                break
+            at += 1
+        hints[byte] = at + 1
+        taken[at] = True
+        state_of[row] = at
+        for j in range(start, stop):
+            used[at + bytes_of[j]] = True
+
+
+@inlined
+def largest(values):
+    best = values[0]
+    for c in range(len(values)):
+        best = max(best, values[c])
+    return best
+
+
+@helper
 def share_out(sums, label, flatness, chances):
-    """The probabilities of labels from the sums of classes."""
-    highest, total = sums.max(), np.float32(0)
+    """The probabilities of labels from the sums of classes; those that float32 cannot tell from zero beside the best
+    are zero."""
+    highest, total = largest(sums), np.float32(0)
+    least = highest - FAR / flatness
     chances[:] = 0
     for c in range(len(sums)):
-        chance = np.float32(np.exp((sums[c] - highest) * flatness))
-        chances[label[c]] += chance
-        total += chance
+        if sums[c] > least:
+            chance = np.float32(np.exp((sums[c] - highest) * flatness))
+            chances[label[c]] += chance
+            total += chance
     for c in range(len(chances)):
         chances[c] /= total
 
