@@ -87,8 +87,8 @@ def load_stages(recipe: Path) -> None:
 
 
 def prepare_all(stages: Sequence[Stage]) -> None:
-    """Prepare stages here. As soon as a kernel is to be compiled, other processes prepare the next stages: their kernels
-    are in the cache when the stage is prepared here."""
+    """Prepare stages. As soon as a kernel is to be compiled, other processes prepare the next stages, whose kernels
+    are in the cache when this process comes to them."""
     ours = [number for number, stage in enumerate(stages[:256]) if type(stage).__module__.startswith(OURS)]
     reading, writing = os.pipe()  # each process that reads a byte takes the stage of that number
     os.write(writing, bytes(ours))

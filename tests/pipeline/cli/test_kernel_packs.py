@@ -130,7 +130,7 @@ def test_a_kernel_that_two_processes_need_is_compiled_by_one(tmp_path: Path) -> 
     ]
     answers = [json.loads(process.communicate()[0]) for process in both]
     counts = sorted(count for count, *_ in answers)
-    assert counts[0] == 0 and counts[1] > 5
+    assert counts[0] <= 1 and counts[1] > 5  # to wait for the other counts as compiling, where it came to that
     assert len(list((tmp_path / "cache").rglob("*.nbc"))) == 1
 
 
