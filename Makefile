@@ -1,21 +1,21 @@
-# make demo | wheel | test | lint | docs | notebooks | api | notes | soak | lock. Needs make and Python 3.11 or later (on Debian: apt install make python3-venv).
+# make demo | wheel | test | unit | lint | docs | notebooks | api | notes | soak | lock. Needs make and Python 3.11 or later (on Debian: apt install make python3-venv).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo wheel test lint docs notebooks api notes soak lock
+.PHONY: help demo wheel test unit lint docs notebooks api notes soak lock
 
 help:
 	@echo "make demo    run the whole mill on a small crawl, offline, into demo/"
 	@echo "make wheel   build dist/gristmill-*.whl, with compiled kernels for first runs"
-	@echo "make test    run the tests"
+	@echo "make test    run the tests (make unit: only those that start no processes)"
 	@echo "make lint    run ruff and mypy"
 	@echo "make api     renew the list of the public interface (tests/public_interface.txt), and show what changed"
 	@echo "make notes   print the notes of a release from CHANGELOG.md (VERSION=0.1.0)"
 	@echo "make docs    build the book into build/site (build/site/index.html)"
 	@echo "make notebooks  work through docs/notebooks again and store what they show"
-	@echo "make soak    run long proofs, ten minutes of each; run again to resume (SOAK=60: one minute)"
+	@echo "make soak    run the slowest tests, then long proofs, ten minutes of each; run again to resume (SOAK=60: one minute)"
 	@echo "make lock    renew requirements-dev.lock, the versions that tests run with (needs uv: pip install uv)"
 
 $(BIN)/python:
@@ -43,8 +43,14 @@ wheel: $(VENV)/.installed
 	rm -rf build/lib
 	$(BIN)/python -m pip wheel -q --no-deps -w dist .
 
+# Tests of a file stay in one process, which makes their shared fixtures once.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n 2
+	$(PYTEST) -m "not soak"
+
+unit: $(VENV)/.installed-dev
+	$(PYTEST) -m "not run and not soak"
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -68,6 +74,7 @@ notebooks: $(VENV)/.installed-dev
 
 SOAK ?= 600
 soak: $(VENV)/.installed-dev
+	$(PYTEST) -m soak
 	$(BIN)/python -m benchmarks.soak.soak --seconds $(SOAK)
 
 lock:

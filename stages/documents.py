@@ -21,6 +21,8 @@ import pyarrow.compute as pc
 import xxhash
 
 from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.base.types import Hashes, Integers
+from gristmill.kernels.rows.numbered import hashes_of_numbered
 
 BATCH_BYTES = 32 << 20
 BATCH_ROWS = 8192
@@ -47,6 +49,11 @@ PAGE = pa.schema([pa.field("html", pa.binary()), pa.field("charset", pa.string()
 def uid_of(source: str, path: str, place: str | int) -> int:
     """Identity of a record: a hash of where it lies, with a place that no split or batch can change."""
     return xxhash.xxh3_64_intdigest(f"{source}\0{path}\0{place}".encode("utf-8", "surrogateescape"))
+
+
+def uids_of(source: str, path: str, rows: Integers, before: str = "") -> Hashes:
+    """`uid_of` of many places: numbers of rows, with what stands `before` each."""
+    return hashes_of_numbered(f"{source}\0{path}\0{before}".encode("utf-8", "surrogateescape"), rows)
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,10 @@ ROW = "__row__"
 TAKEN = "an Arrow table or batch, a pandas or polars frame, a Hugging Face dataset, or a list of dictionaries"
 
 
-def as_arrow(data: Any, numbered: bool = False) -> tuple[pa.Table, Back]:
+def as_arrow(data: Any, numbered: bool = False, views: bool = False) -> tuple[pa.Table, Back]:
     """The data as an Arrow table, and what makes the caller's kind of a table again. `numbered`: the rows of a pandas
-    frame have a column `ROW`, by which they get their labels back."""
+    frame have a column `ROW`, by which they get their labels back. `views`: texts of a polars frame are string views,
+    which are not copied."""
     if isinstance(data, pa.Table):
         return data, lambda table: table
     if isinstance(data, pa.RecordBatch):
@@ -26,7 +27,7 @@ def as_arrow(data: Any, numbered: bool = False) -> tuple[pa.Table, Back]:
     if library == "pandas" and name == "DataFrame":
         return _of_pandas(data, numbered)
     if library == "polars" and name in ("DataFrame", "LazyFrame"):
-        return _of_polars(data)
+        return _of_polars(data, views)
     if library == "datasets" and name == "Dataset":
         return _of_datasets(data)
     if isinstance(data, Sequence) and not isinstance(data, str | bytes) and all(isinstance(row, dict) for row in data):
@@ -73,11 +74,12 @@ def _labelled(kept: pa.Table, index: Any) -> Any:
     return frame
 
 
-def _of_polars(data: Any) -> tuple[pa.Table, Back]:
+def _of_polars(data: Any, views: bool) -> tuple[pa.Table, Back]:
     import polars
 
     frame = data.collect() if isinstance(data, polars.LazyFrame) else data
-    return frame.to_arrow(compat_level=polars.CompatLevel.oldest()), lambda table: polars.from_arrow(table)
+    level = polars.CompatLevel.newest() if views else polars.CompatLevel.oldest()
+    return frame.to_arrow(compat_level=level), lambda table: polars.from_arrow(table)
 
 
 def _of_datasets(data: Any) -> tuple[pa.Table, Back]:

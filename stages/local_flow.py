@@ -15,7 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gristmill.stages.documents import BASE, BATCH_ROWS, PAGE, uid_of
+from gristmill.kernels.base.types import Hashes, Integers, Mask
+from gristmill.kernels.rows.kept import kept_texts, kept_views, places_in_order
+from gristmill.stages.documents import BASE, BATCH_ROWS, PAGE, uids_of
 from gristmill.stages.flow import (
     Broadcast,
     CombineFunction,
@@ -221,22 +223,20 @@ class LocalFlow:
             raise ValueError(f"these rows are cut by {by}; give `by='home'` in the round before")
         if every is None:
             return []
-        parts = [
-            (home, every.filter(pa.array(every["home"].to_numpy() == home)), table)
-            for home, table in cast(LocalDocuments, docs).tables
-        ]
+        parts = [(home, rows_at(every, home), table) for home, table in cast(LocalDocuments, docs).tables]
         if sum(len(rows_here) for _, rows_here, _ in parts) != len(every):
             raise ValueError("rows have a home that no part has")
         return [(home, self.in_any_order(rows_here), table) for home, rows_here, table in parts if len(rows_here)]
 
 
-def documents_in(data: Any, with_uids: bool = False) -> tuple[pa.Table, Back]:
+def documents_in(data: Any, with_uids: bool = False, views: bool = False) -> tuple[pa.Table, Back]:
     """`as_arrow`, its columns as stages calculate with them; TypeError where the column `text` holds anything but
-    strings. `with_uids`: rows have one each, of their number where the table has none."""
-    table, back = as_arrow(data, numbered=True)
-    table = plainly_encoded(table)
+    strings. `with_uids`: rows have one each, of their number where the table has none. `views`: string views stay what
+    they are."""
+    table, back = as_arrow(data, numbered=True, views=views)
+    table = plainly_encoded(table, views)
     column = table["text"] if "text" in table.column_names else pa.chunked_array([], pa.null())
-    if column.null_count < len(column) and column.type not in (pa.string(), pa.large_string()):
+    if column.null_count < len(column) and column.type not in (pa.string(), pa.large_string(), pa.string_view()):
         raise TypeError(f"the column `text` is {column.type}: strings were expected")
     if not with_uids:
         return table, back
@@ -245,12 +245,13 @@ def documents_in(data: Any, with_uids: bool = False) -> tuple[pa.Table, Back]:
     return table.append_column("uid", numbered(table)), lambda kept: back(kept.drop_columns(["uid"]))
 
 
-def plainly_encoded(table: pa.Table) -> pa.Table:
-    """Categories (dictionaries) as their values, views as large strings, which pyarrow can filter, and columns of every
-    document that hold only nulls in their own type."""
+def plainly_encoded(table: pa.Table, views: bool) -> pa.Table:
+    """Categories (dictionaries) as their values, views as large strings, which pyarrow can filter (unless `views` may
+    stay), and columns of every document that hold only nulls in their own type."""
     for place, field in enumerate(table.schema):
-        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-        kind = LAID_OUT.get(kind, kind)
+        is_dictionary = pa.types.is_dictionary(field.type)
+        kind = field.type.value_type if is_dictionary else field.type
+        kind = kind if views and not is_dictionary else LAID_OUT.get(kind, kind)
         if pa.types.is_null(kind) and field.name in (*BASE.names, *PAGE.names):
             kind = (BASE if field.name in BASE.names else PAGE).field(field.name).type
         if kind != field.type:
@@ -260,7 +261,7 @@ def plainly_encoded(table: pa.Table) -> pa.Table:
 
 def numbered(table: pa.Table) -> pa.Array:
     """Uids by the number of the row."""
-    return pa.array([uid_of("table", "", row) for row in range(len(table))], pa.uint64())
+    return pa.array(uids_of("table", "", np.arange(len(table), dtype=np.int64)))
 
 
 def with_whole_uids(table: pa.Table) -> pa.Table:
@@ -283,6 +284,8 @@ def as_documents(table: pa.Table) -> tuple[pa.Table, list[str]]:
     for field in lacking:
         column = numbered(table) if field.name == "uid" else pa.nulls(len(table), field.type)
         table = table.append_column(field.name, column)
+    if "uid" in (field.name for field in lacking):
+        return table, [field.name for field in lacking]
     table = with_whole_uids(table)
     if pc.count_distinct(table["uid"]).as_py() != len(table):
         raise ValueError("the column `uid` names some documents more than once")
@@ -293,10 +296,28 @@ def with_fates(table: pa.Table, rows: pa.Table | None) -> pa.Table:
     """The documents that stay, with what rows, one a document at most, say of some."""
     if rows is None:
         return table
-    places = pc.index_in(table["uid"], value_set=rows["uid"].combine_chunks())
-    if pc.count_distinct(rows["uid"]).as_py() != len(rows) or len(places) - places.null_count != len(rows):
+    places = places_of(table["uid"].to_numpy(), rows)
+    for name in rows.column_names:
+        if name not in FATE:
+            which = np.full(len(table), -1, np.int64)
+            which[places] = np.arange(len(rows))
+            table = with_column(table, name, rows[name].combine_chunks().take(pa.array(which, mask=which < 0)))
+    kept = np.ones(len(table), bool)
+    kept[places] = pc.is_null(rows["reason"]).to_numpy()
+    return filtered(table, kept)
+
+
+def places_of(uids: Hashes, rows: pa.Table) -> Integers:
+    """Where the documents are that rows name, one a document at most."""
+    named = rows["uid"].to_numpy()
+    places = places_in_order(uids, named)
+    if places is not None:
+        return places
+    found = pc.index_in(pa.array(named), value_set=pa.array(uids))
+    if found.null_count or pc.count_distinct(found).as_py() != len(rows):
         raise ValueError("rows name a document twice, or one that is not there")
-    return row_by_row(table, rows.take(places).set_column(rows.column_names.index("uid"), "uid", table["uid"]))
+    in_any_order: Integers = found.to_numpy().astype(np.int64)
+    return in_any_order
 
 
 def row_by_row(table: pa.Table, rows: pa.Table) -> pa.Table:
@@ -304,10 +325,35 @@ def row_by_row(table: pa.Table, rows: pa.Table) -> pa.Table:
     if not rows["uid"].equals(table["uid"]):
         raise ValueError("rows are not row by row of the documents")
     for name in rows.column_names:
-        if name not in FATE:
-            index = table.column_names.index(name) if name in table.column_names else -1
-            table = table.append_column(name, rows[name]) if index < 0 else table.set_column(index, name, rows[name])
-    return table.filter(pc.is_null(rows["reason"]))
+        table = table if name in FATE else with_column(table, name, rows[name])
+    return filtered(table, pc.is_null(rows["reason"]).to_numpy())
+
+
+def with_column(table: pa.Table, name: str, values: pa.ChunkedArray) -> pa.Table:
+    index = table.column_names.index(name) if name in table.column_names else -1
+    return table.append_column(name, values) if index < 0 else table.set_column(index, name, values)
+
+
+def filtered(table: pa.Table, kept: Mask) -> pa.Table:
+    """`Table.filter`; texts are copied as fast as memory goes, and what views show is not copied."""
+    mask = pa.array(kept)
+    columns = [
+        filtered_texts(column, kept) if is_text(column.type) else column.filter(mask) for column in table.columns
+    ]
+    return pa.table(columns, schema=table.schema)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    return kind in LAID_OUT or pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def filtered_texts(column: pa.ChunkedArray, kept: Mask) -> pa.ChunkedArray:
+    if column.null_count == len(column):
+        return pa.chunked_array([pa.nulls(int(kept.sum()), column.type)])
+    choose = kept_views if column.type in LAID_OUT else kept_texts
+    ends = np.cumsum([0, *map(len, column.chunks)]).tolist()
+    chunks = [choose(chunk, kept[end : end + len(chunk)]) for chunk, end in zip(column.chunks, ends[:-1], strict=True)]
+    return pa.chunked_array(chunks, column.type)
 
 
 def named_by(rows: pa.Table, uids: str, docs: pa.Table) -> pa.Table:
@@ -329,6 +375,11 @@ def called_with(function: Callable[..., Any], broadcast: Broadcast) -> Callable[
         return function
     table = broadcast if isinstance(broadcast, pa.Table) else cast(LocalRows, broadcast).table()
     return lambda *tables: function(*tables, table)
+
+
+def rows_at(rows: pa.Table, home: int) -> pa.Table:
+    here = rows["home"].to_numpy() == home
+    return rows if here.all() else rows.filter(pa.array(here))
 
 
 def with_home(rows: pa.Table, home: int) -> pa.Table:

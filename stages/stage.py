@@ -447,6 +447,7 @@ class Global(Stage):
     rewrites: ClassVar[bool] = False  # changes texts, so that what was measured on them is measured again
     reads_text: ClassVar[bool] = False  # what it adds is of the text, and holds until a rewrite
     drops: ClassVar[bool] = True  # may drop documents; a stage that never does says False
+    takes_views: ClassVar[bool] = False  # may be given columns of string views, which many functions of pyarrow refuse
     # The types of its signals (`adds`): they are there, null, where it found nothing too.
     signal_types: ClassVar[Mapping[str, pa.DataType]] = {}
     groups_by: ClassVar[str] = ""  # the setting that names columns by which documents are told apart, if it has one
@@ -508,7 +509,7 @@ class Global(Stage):
     def __call__(self, data: Any) -> Any:
         """Run the stage on a table (`as_arrow`), without an engine: kept rows come back, with the signals that it adds.
         Columns that every document has and this table has not are taken as null, uids from the numbers of rows."""
-        table, back = documents_in(data)
+        table, back = documents_in(data, views=self.takes_views)
         for name in ("text", "url"):
             read = self.needs_text if name == "text" else name in self.columns
             if read and len(table) and name not in table.column_names:

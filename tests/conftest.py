@@ -1,14 +1,22 @@
 """Settings of all tests."""
 
+from __future__ import annotations
+
 import importlib.util
 import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import is_hypothesis_test, settings
+
+if TYPE_CHECKING:
+    from gristmill.pipeline.engine.cluster import Where
+    from gristmill.pipeline.engine.executor import Executor
+    from gristmill.pipeline.store.storage import Store
 
 if not Path("/proc/driver/nvidia/gpus").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # must be there when triton is imported, whoever does it first
@@ -36,6 +44,12 @@ settings.register_profile("project", deadline=None, derandomize=True)
 settings.register_profile("soak", deadline=None, derandomize=False)
 settings.load_profile("project")
 
+# Folders whose tests are all of the tier `run`: runs of the command line, of folders and of inputs as users have them.
+WITH_WORKERS = {
+    Path(__file__).parent / "pipeline" / name
+    for name in ("cli", "door", "engine", "explore", "forget", "inputs", "judging", "look", "store")
+}
+
 # Stages of the runs that tests make. Their template loads them once; a worker loads whatever else its recipe names.
 COMMON_STAGES = """\
 name: common
@@ -60,7 +74,14 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("soak")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent in WITH_WORKERS:
+            item.add_marker(pytest.mark.run)
+    # Files that take long come first: with files shared out to processes, none is left waiting at the end.
+    long = {item.path for item in items if item.get_closest_marker("run")}
+    items.sort(key=lambda item: item.path not in long)
     times = config.getoption("--soak")
     if not times:
         return
@@ -76,6 +97,33 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         soaked.append(item)
     config.hook.pytest_deselected(items=others)
     items[:] = soaked
+
+
+class Tier:
+    """Of the test at hand: whether its runs may start workers."""
+
+    workers = False
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    Tier.workers = item.get_closest_marker("run") is not None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_workers() -> Iterator[None]:
+    """Runs with workers of this machine do their tasks in the test's own process, except in tests marked `run`."""
+    from gristmill.pipeline.run import run
+    from tests.pipeline.engine.here import WiredExecutor
+
+    with_workers = run.DaskExecutor
+
+    def executor(store: Store, where: Where, *more: Any) -> Executor:
+        return with_workers(store, where, *more) if Tier.workers or not where.forked else WiredExecutor(store)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "DaskExecutor", executor)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

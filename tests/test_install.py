@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 from test_house import FLOORS, ROOT
 
+pytestmark = pytest.mark.run
+
 ROOMS = [floor for floor in FLOORS if floor != "gristmill"]
 TEXTS = ["The first text stays as it is.", "The second text stays as well.", "The first text stays as it is."]
 RECIPE = """\
@@ -70,7 +72,6 @@ def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_wheel(source, tmp_path_factory.mktemp("wheel"))
 
 
-@pytest.mark.slow
 def test_a_checkout_that_lost_its_links_makes_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
     """pip unpacks a .zip of the repository with small text files in the place of links, and so does Git on Windows."""
     for name in ("source", "wheel"):
@@ -128,7 +129,6 @@ def folder_of_another_project(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["wheel", "editable"])
 def test_it_runs_beside_packages_named_like_its_folders(kind: str, source: Path, wheel: Path, tmp_path: Path) -> None:
     programs = environment(tmp_path / "venv")

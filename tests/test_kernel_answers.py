@@ -10,7 +10,6 @@ from benchmarks.soak.other_machine import REFERENCE, differences
 from tests.kernel_answers import ANSWERS, SEEDS, answers
 
 
-@pytest.mark.slow  # where nothing is compiled yet
 @pytest.mark.parametrize("name", ANSWERS)
 def test_a_kernel_answers_as_on_other_machines(name: str) -> None:
     reference = json.loads(REFERENCE.read_text())[name]

@@ -39,6 +39,7 @@ from gristmill.trainer.model.shapes import DecoderShape, shape_named
 from gristmill.trainer.parallel import spread as spreading
 from gristmill.trainer.parallel.ranks import RankGroup, join_ranks
 from gristmill.trainer.parallel.replicas import ReplicaSum
+from gristmill.trainer.run.settings import Training
 from gristmill.trainer.step.optim import AdamW
 
 ADAMW = AdamW(rate=1e-3, weight_decay=0.1, betas=(0.9, 0.95), eps=1e-8)
@@ -148,10 +149,11 @@ class Bench:
             return ReplicaSum(grid.replicas, kind, f"{stage}", feedback) if replicas > 1 else None
 
         with patch.object(spreading, "replica_sum_of", sums):
-            stepper = spreading.spread(
-                model, ADAMW, precision, zero, self.ranks, replicas=replicas, replica_gradients=gradients or "float32",
-                device=self.device,
+            training = Training(
+                1, self.ranks.count, optimizer=ADAMW, precision=precision, zero=zero, replicas=replicas,
+                replica_gradients=gradients or "float32", compile=False,
             )  # fmt: skip
+            stepper = spreading.spread(model, training, self.ranks, self.device)
         losses, seconds, counted_bytes = [], [], []
         for update in range(self.updates):
             packed = self.pieces(update)

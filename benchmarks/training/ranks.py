@@ -36,6 +36,7 @@ from gristmill.trainer.model.shapes import DecoderShape, Mixture, shape_named
 from gristmill.trainer.parallel.memory import memory_of
 from gristmill.trainer.parallel.ranks import ALONE, RankGroup, join_ranks
 from gristmill.trainer.parallel.spread import SpreadStepper, spread
+from gristmill.trainer.run.settings import Training
 from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.optim import AdamW
 
@@ -79,12 +80,12 @@ class Bench:
 
     def stepper(self, shape: DecoderShape, way: Way, ranks: RankGroup, seed: int = 0) -> SpreadStepper:
         model = decoder_on(self.device, shape, fastest(self.device), seed)
-        return spread(
-            model, ADAMW, way.precision, way.zero, ranks, tensor=way.tensor, context=way.context,
-            pipeline=way.pipeline, schedule=way.schedule, experts=way.experts, offload=way.offload,
-            recompute=way.recompute, compile=way.compile,
-            device=self.device,
+        training = Training(
+            1, 64 * ranks.count, optimizer=ADAMW, precision=way.precision, zero=way.zero, tensor=way.tensor,
+            context=way.context, pipeline=way.pipeline, pipeline_schedule=way.schedule if way.pipeline > 1 else None,
+            experts=way.experts, offload=way.offload, recompute=way.recompute, compile=way.compile,
         )  # fmt: skip
+        return spread(model, training, ranks, self.device)
 
     def tried(self, what: str, job: Any, **facts: Any) -> None:
         """What fails on every rank fails alone."""

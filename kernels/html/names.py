@@ -72,7 +72,8 @@ INLINE = (
 )
 
 # `Page.head_kind`
-HEAD_TITLE, HEAD_META, HEAD_LINK, HEAD_JSON, HEAD_HTML, HEAD_BASE, HEAD_TIME, HEAD_LIST, HEAD_PRE, HEAD_CELL = range(10)
+(HEAD_TITLE, HEAD_META, HEAD_LINK, HEAD_JSON, HEAD_HTML, HEAD_BASE, HEAD_TIME, HEAD_LIST, HEAD_PRE, HEAD_CELL,
+    HEAD_ITEM) = range(11)  # fmt: skip
 
 # `Page.bits`
 HIDDEN = 1 << 0  # hidden, aria-hidden="true", display:none, visibility:hidden, a dialog that is not open

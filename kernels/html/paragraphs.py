@@ -116,7 +116,9 @@ def find_places(tag, parent, elements, what, nowhere, used, rows, item, deep, ne
 
 LI, OL, DT, DD = (TAGS.index(name) for name in ("li", "ol", "dt", "dd"))
 NEWLINE, SPACE, DASH, DOT, ZERO, SHARP, QUOTE, COLON = (ord(character) for character in "\n -.0#>:")
+STAR, BRACKET = ord("*"), ord(")")
 UNMARKED, PLANNED, WRITTEN = range(3)  # of an item's marker: it has none, it is still to come, it stands
+OTHER = 3  # of a list in Markdown: its markers are `*` and `1)`, since it follows a list with `-` or `1.`
 
 
 def written_paragraphs(
@@ -131,7 +133,8 @@ def written_paragraphs(
     markdown: bool = False,
 ) -> bytes:
     """`places` of the blocks and what is around each item (`places_of`); `lists`: int64[n, 3], an <ol>, the
-    number of its first item and the step to the next, of those that do not count from 1."""
+    number of its first item and the step to the next, of those that do not count from 1; or an <li>, the number that
+    it states, and 0."""
     state, number = plan_markers(places, around, tag, parent, lists)
     page = (text, start, blocks, places, around, tag, parent)
     size = write(*page, state.copy(), number, markdown, np.empty(0, np.uint8))
@@ -163,6 +166,8 @@ def plan_markers(places, around, tag, parent, lists):
         following[lists[i, 0]], step[lists[i, 0]] = lists[i, 1], lists[i, 2]
     for e in range(len(tag)):
         if tag[e] == LI:
+            if step[e] == 0:
+                following[parent[e]] = following[e]
             number[e] = following[parent[e]]
             following[parent[e]] += step[parent[e]]
     return state, number
@@ -185,7 +190,7 @@ def width(number):
 
 
 @helper
-def put_number(out, at, number):
+def put_number(out, at, number, dot):
     end = at + width(number)
     place, rest = end - 3, abs(number)
     while True:
@@ -195,7 +200,7 @@ def put_number(out, at, number):
             break
     if number < 0:
         put(out, at, DASH)
-    put(out, end - 2, DOT)
+    put(out, end - 2, dot)
     put(out, end - 1, SPACE)
     return end
 
@@ -219,6 +224,42 @@ def is_marked(item, around, state):
     return False
 
 
+@helper
+def lists_apart(before, item, around, parent):
+    """Of two items, the outermost lists that they do not share: where the first ends and the second begins between
+    them. -1 where they share all, or one list is inside the other."""
+    deeper, other = depth_of(before, around), depth_of(item, around)
+    while deeper > other:
+        before, deeper = around[before], deeper - 1
+    while other > deeper:
+        item, other = around[item], other - 1
+    outer, next_outer = -1, -1
+    while before != item:
+        outer, next_outer, before, item = before, item, around[before], around[item]
+    if outer < 0:
+        return -1, -1
+    first, second = parent[outer], parent[next_outer]
+    if is_inside(first, second, parent) or is_inside(second, first, parent):
+        return -1, -1
+    return first, second
+
+
+@helper
+def depth_of(item, around):
+    depth = 0
+    while item >= 0:
+        item, depth = around[item], depth + 1
+    return depth
+
+
+@helper
+def is_inside(element, container, parent):
+    """Whether an element is that container or in it; a container has the lower number."""
+    while element > container:
+        element = parent[element]
+    return element == container
+
+
 @kernel
 def write(text, start, blocks, places, around, tag, parent, state, number, markdown, out):
     """The number of bytes; as many as fit are written."""
@@ -239,6 +280,11 @@ def write(text, start, blocks, places, around, tag, parent, state, number, markd
             defined = places[i, TERM] == DD and (places[i - 1, TERM] == DT or places[i - 1, TERM] == DD)
             next_row = not markdown and 0 <= places[i, TABLE] == places[i - 1, TABLE]
             next_row = next_row and places[i, ROW] != places[i - 1, ROW]
+            if in_list and markdown:
+                ended, begun = lists_apart(places[i - 1, ITEM], places[i, ITEM], around, parent)
+                in_list = begun < 0
+                if begun >= 0 and (tag[ended] == OL) == (tag[begun] == OL) and tag[begun] != LI:
+                    state[begun] = UNMARKED if state[ended] == OTHER else OTHER
             at = put(out, at, NEWLINE)
             if not ((in_list or defined or next_row) and places[i, QUOTES] == places[i - 1, QUOTES]):
                 for level in range(min(quotes, places[i - 1, QUOTES])):
@@ -247,12 +293,13 @@ def write(text, start, blocks, places, around, tag, parent, state, number, markd
         at = put_line_start(out, at, quotes, indent)
         if innermost >= 0 and state[innermost] == PLANNED:
             state[innermost] = WRITTEN
+            other = state[parent[innermost]] == OTHER
             if tag[parent[innermost]] == OL:
                 size = width(number[innermost])
-                at = put_number(out, at, number[innermost])
+                at = put_number(out, at, number[innermost], BRACKET if other else DOT)
             else:
                 size = 2
-                at = put(out, put(out, at, DASH), SPACE)
+                at = put(out, put(out, at, STAR if other else DASH), SPACE)
             indent += size
         heading = places[i, HEADING] if markdown else 0
         if heading > 0:

@@ -27,6 +27,7 @@ from gristmill.kernels.html.names import (
     HEAD_BASE,
     HEAD_CELL,
     HEAD_HTML,
+    HEAD_ITEM,
     HEAD_JSON,
     HEAD_LINK,
     HEAD_LIST,
@@ -45,6 +46,7 @@ from gristmill.kernels.html.open_elements import (
     FLAGS,
     HASH,
     HEADS,
+    LI,
     LOW,
     MATH,
     MATH_AT,
@@ -65,8 +67,10 @@ from gristmill.kernels.html.tables import AS_IT_STANDS, ENDS_TAG_NAME, RAW, RCDA
 from gristmill.kernels.html.tags import (
     CLOSED,
     FACTS,
+    HAS_NUMBER,
     KIND_FROM,
     KIND_TO,
+    NUMBER,
     SPANS,
     after_declaration,
     attributes,
@@ -118,7 +122,7 @@ class Page(NamedTuple):
     characters: Array  # int32[blocks]: code points
     # [heads] HEAD_TITLE and so on: data[head_start:head_end] is the text of a title or of JSON-LD, or else a tag; a
     # HEAD_LIST for each <ol>, a HEAD_PRE for each <pre>. HEAD_CELL: head_start is a cell
-    # that states spans, and head_end is rows << 16 | columns
+    # that states spans, and head_end is rows << 16 | columns. HEAD_ITEM: an <li>, and the number that it states
     head_kind: Bytes
     head_start: Offsets
     head_end: Offsets
@@ -220,6 +224,8 @@ def one_token(data, i, n, state, stack, elements, heads, blocks, out, facts, fla
         start_tag(state, stack, elements, blocks, out, kinds, tag, value, facts)
         if (tag == TD or tag == TH) and facts[SPANS] and state[ELEMENTS] > known:
             note_as(state, heads, HEAD_CELL, state[ELEMENTS] - 1, facts[SPANS])
+        elif tag == LI and facts[HAS_NUMBER] and state[ELEMENTS] > known:
+            note_as(state, heads, HEAD_ITEM, state[ELEMENTS] - 1, facts[NUMBER])
         elif tag == OL:  # only now is it known whether the list is shown, and so an element
             note_as(state, heads, HEAD_LIST, i, after)
         elif tag == PRE_TAG:

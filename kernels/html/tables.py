@@ -28,9 +28,10 @@ SCOPE, BUTTON_SCOPE, LIST_SCOPE, TABLE_SCOPE = (np.int64(1 << i) for i in range(
 ATTRIBUTES = (
     "", "class", "id", "role", "itemprop", "itemtype", "data-testid", "data-component", "style", "hidden",
     "aria-hidden", "href", "type",
-    "encoding", "alttext", "display", "shadowrootmode", "open", "colspan", "rowspan",
+    "encoding", "alttext", "display", "shadowrootmode", "open", "colspan", "rowspan", "value",
 )  # fmt: skip
-CLASS, STYLE, HIDDEN, ARIA_HIDDEN, HREF, TYPE, ENCODING, ALTTEXT, DISPLAY, SHADOWROOTMODE, OPEN, COLSPAN, ROWSPAN = (
+(CLASS, STYLE, HIDDEN, ARIA_HIDDEN, HREF, TYPE, ENCODING, ALTTEXT, DISPLAY, SHADOWROOTMODE, OPEN, COLSPAN, ROWSPAN,
+    VALUE) = (
     ATTRIBUTES.index(name)
     for name in (
         "class",
@@ -46,8 +47,9 @@ CLASS, STYLE, HIDDEN, ARIA_HIDDEN, HREF, TYPE, ENCODING, ALTTEXT, DISPLAY, SHADO
         "open",
         "colspan",
         "rowspan",
+        "value",
     )
-)
+)  # fmt: skip
 
 # Places in `Tables.flat`, each of 256 bytes. TEXT, ATTRIBUTE, AS_IT_STANDS: what a byte is between tags, in an
 # attribute, in raw text.

@@ -32,9 +32,11 @@ SCRIPT = np.uint64(name_hash(b"script"))
 
 # What the attributes of one tag say, an int64 array.
 BITS, FIRST_CLASS, HAS_HREF, KIND_FROM, KIND_TO, ALT_FROM, ALT_TO, AS_BLOCK, SHADOW, IS_OPEN, CLOSED, SPANS = range(12)
+HAS_NUMBER, NUMBER = 12, 13
 # FIRST_CLASS: its hash; KIND_FROM, KIND_TO: the value of `type` or `encoding`; ALT_FROM, ALT_TO: of `alttext`; CLOSED:
-# ends in `/>`; SPANS: rows and columns that a cell says it spans, rows << 16 | columns, 0 where it says nothing of it.
-SAYINGS = 12
+# ends in `/>`; SPANS: rows and columns that a cell says it spans, rows << 16 | columns, 0 where it says nothing of it;
+# NUMBER: the whole number that `value` begins with, of nine digits at most.
+SAYINGS = 14
 # From here on, values that were read: where one begins, its length, what its words say, the hash of the first.
 SEEN = SAYINGS
 FACTS = SEEN + 4 * 512
@@ -203,6 +205,8 @@ def attribute_says(data, first, last, which, facts, flat, words):
         facts[SPANS] = facts[SPANS] & ~0xFFFF | min(number(data, first, last, flat), WIDEST)
     elif which == kinds.ROWSPAN:
         facts[SPANS] = facts[SPANS] & 0xFFFF | min(number(data, first, last, flat), TALLEST) << 16
+    elif which == kinds.VALUE:
+        facts[HAS_NUMBER], facts[NUMBER] = signed(data, first, last, flat)
     else:
         facts[IS_OPEN] = 1
 
@@ -217,6 +221,22 @@ def number(data, i, end, flat):
         value = value * 10 + np.int64(data[i]) - 48
         i += 1
     return value
+
+
+@inner
+def signed(data, i, end, flat):
+    """Whether a whole number of nine digits at most begins here, and the number."""
+    while i < end and flat[MARKS + data[i]] & WHITE:
+        i += 1
+    sign = np.int64(1)
+    if i < end and (data[i] == 43 or data[i] == 45):
+        sign = 44 - np.int64(data[i])
+        i += 1
+    first, value = i, np.int64(0)
+    while i < end and i < first + 10 and 48 <= data[i] <= 57:
+        value = value * 10 + np.int64(data[i]) - 48
+        i += 1
+    return np.int64(0 < i - first < 10), sign * value
 
 
 @inner

@@ -28,6 +28,8 @@ DIGITS = re.compile(r"\d+", re.ASCII)
 def moments(dates: pa.ChunkedArray | pa.Array) -> pa.Array | pa.ChunkedArray:
     """Microseconds since 1970, UTC where no zone is named; null where there is no date that can be read: ISO 8601,
     mails', a year or a month, 14 digits, seconds (or thousandths, or millionths) since 1970."""
+    if dates.null_count == len(dates):
+        return pa.nulls(len(dates), pa.int64())
     parsed = pc.strptime(dates, WARC, "us", error_is_null=True)
     late = pc.is_in(pc.utf8_slice_codeunits(dates, 8, 10), value_set=pa.array(["29", "30", "31"], dates.type))
     moved = pc.and_(late, pc.less(pc.day(parsed), 4))  # 31 February became 2 March

@@ -1,7 +1,7 @@
-"""Documents with the same text: xxh3-128 of the normalised text, one survivor of each cluster by a stated policy.
+"""Documents with the same text: 128 bits of the normalised text, one survivor of each cluster by a stated policy.
 
 The 128 bits are trusted without a look at the texts: among 10**11 documents the chance of a single false match is below
-2e-17.
+2e-17. `kernels/duplicates/same_text.py` says what normalised is. Figures: benchmarks/dedup/exact_dedup.py.
 """
 
 from __future__ import annotations
@@ -11,20 +11,17 @@ from functools import reduce
 from operator import add
 from typing import Annotated, ClassVar
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import xxhash
 from pydantic import Field
 
-from gristmill.kernels.repair.normal_form import in_normal_form
+from gristmill.kernels.duplicates.same_text import signatures
 from gristmill.stages.dedup.policy import PREFER, Preference, SurvivorPolicy
 from gristmill.stages.dedup.survivors import RUN, members
 from gristmill.stages.flow import Dataset, Flow, Rows
 from gristmill.stages.stage import CannotRun
 
-HALF = (1 << 64) - 1
-INDEX_FORMAT = 1
+INDEX_FORMAT = 2
 
 
 class ExactDedup(SurvivorPolicy):
@@ -36,7 +33,7 @@ class ExactDedup(SurvivorPolicy):
     """
 
     normalise: Annotated[
-        bool, Field(description="compare in Unicode NFC, caseless, white space collapsed; else byte for byte")
+        bool, Field(description="compare in Unicode normal form, caseless, white space collapsed; else byte for byte")
     ] = True
     prefer: list[Preference] = Field(default=["source", "earliest"], description=PREFER)
     against: list[str] = Field(
@@ -55,6 +52,13 @@ class ExactDedup(SurvivorPolicy):
         "exact_cluster_size": pa.uint32(),
     }
     expect_drops: ClassVar[float] = 0.9
+    takes_views: ClassVar[bool] = True
+
+    def prepare(self) -> None:
+        uid, text = pa.array([1, 2], pa.uint64()), ["a text that is there twice"] * 2
+        columns = {"uid": uid, "text": text, "source": ["a"] * 2, "date": pa.nulls(2, pa.string())}
+        signed = self.sign(pa.table({**columns, **{name: [1.0] * 2 for name in self.wants}}))
+        self.duplicates(signed.append_column("home", uid))
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         keys = flow.map(self.sign, docs, columns=self.read, by="key")
@@ -92,17 +96,10 @@ class ExactDedup(SurvivorPolicy):
         return self.sign(docs).select(["key", "low", "uid"])
 
     def sign(self, docs: pa.Table) -> pa.Table:
-        """A row for each document with text: its hash in two halves, and what the policy looks at."""
-        text = docs["text"]
-        high, low = np.zeros(len(docs), np.uint64), np.zeros(len(docs), np.uint64)
-        with_text = np.zeros(len(docs), dtype=bool)
-        for row, value in enumerate(text):
-            content = value.as_py()
-            if content and not content.isspace():
-                digest = xxhash.xxh3_128_intdigest((normalised(content) if self.normalise else content).encode())
-                high[row], low[row], with_text[row] = digest >> 64, digest & HALF, True
-        rows = {"key": pa.array(high), "low": pa.array(low), "uid": docs["uid"], **self.policy_columns(docs)}
-        return pa.table(rows).filter(pa.array(with_text))
+        """A row for each document with text: the 128 bits of it in two halves, and what the policy looks at."""
+        found = signatures(docs["text"], self.normalise)
+        rows = {"key": found.high, "low": found.low, "uid": docs["uid"], **self.policy_columns(docs)}
+        return pa.table(rows) if found.with_text.all() else pa.table(rows).filter(pa.array(found.with_text))
 
     def duplicates(self, rows: pa.Table) -> pa.Table:
         """Of rows whose like is all here: the members of clusters, the survivor without a reason, the others with
@@ -123,11 +120,3 @@ class ExactDedup(SurvivorPolicy):
             kept = pc.if_else(itself, pa.scalar(None, column.type), column)
             found = found.set_column(found.column_names.index(name), name, kept)
         return found.filter(pc.is_valid(found["home"]))
-
-
-def normalised(text: str) -> str:
-    """Text as far as it matters for being the same. Folding case can undo NFC, so NFC comes again after it."""
-    if text.isascii():
-        return " ".join(text.lower().split())
-    folded = in_normal_form(in_normal_form(text, "NFC").casefold(), "NFC")
-    return " ".join(folded.split())

@@ -8,8 +8,8 @@ that stands a million times each part sends no more than `copies`. Figures: benc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal, Self
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,6 @@ from gristmill.kernels.duplicates.paragraphs import (
 from gristmill.stages.dedup.policy import SurvivorPolicy
 from gristmill.stages.dedup.slices import slices
 from gristmill.stages.dedup.sorted_rows import begins_run
-from gristmill.stages.dedup.survivors import groups
 from gristmill.stages.flow import Dataset, Flow
 
 BYTES_A_UNIT = 200  # of text, about; says how finely rows are cut
@@ -194,6 +193,21 @@ class ParagraphDedup(SurvivorPolicy):
             "repeated_share": cut / np.maximum(size, 1),
         }
         return pa.table(columns)
+
+
+class Groups(NamedTuple):
+    """Rows sorted by key and then by the policy, and the place of each in its group."""
+
+    rows: pa.Table
+    place: Array
+
+
+def groups(rows: pa.Table, order: Sequence[tuple[str, str]]) -> Groups:
+    """`rows` have `key` and `low`, the halves of 128 bits, and what `order` sorts by."""
+    rows = rows.take(pc.sort_indices(rows, sort_keys=[("key", "ascending"), ("low", "ascending"), *order]))
+    begins = begins_run(rows["key"].to_numpy(), rows["low"].to_numpy())
+    group = np.cumsum(begins) - 1
+    return Groups(rows, np.arange(len(rows)) - np.flatnonzero(begins)[group])
 
 
 def _pairs_in(a: Array, b: Array, wanted_a: Array, wanted_b: Array) -> Array:

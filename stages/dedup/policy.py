@@ -83,15 +83,21 @@ class SurvivorPolicy(Global):
     def policy_columns(self, docs: pa.Table) -> PolicyColumns:
         columns: PolicyColumns = {}
         if "source" in self.prefer:
-            rank = pc.index_in(docs["source"].cast(pa.string()), value_set=pa.array(self.sources, pa.string()))
-            columns["rank"] = pc.fill_null(rank, len(self.sources))
+            columns["rank"] = self.ranks(docs["source"])
         if "longest" in self.prefer:
-            columns["length"] = pc.utf8_length(docs["text"]).cast(pa.int64())
+            columns["length"] = pc.utf8_length(plain(docs["text"])).cast(pa.int64())
         if "earliest" in self.prefer:
-            columns["date"] = moments(docs["date"])
+            columns["date"] = moments(plain(docs["date"]))
         if self.best:
             columns["best"] = numbers_of(docs, self.best)
         return columns
+
+    def ranks(self, source: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+        """The places of documents' sources among `sources`."""
+        if not self.sources:
+            return pa.array(np.zeros(len(source), np.int32))
+        rank = pc.index_in(source.cast(pa.string()), value_set=pa.array(self.sources, pa.string()))
+        return pc.fill_null(rank, len(self.sources))
 
     def report_clusters(self, duplicates: Rows, flow: Flow) -> Rows:
         """How many clusters of which size there are, for the report."""
@@ -115,3 +121,8 @@ class SurvivorPolicy(Global):
             "best": ("best", "descending"),
         }
         return [(prefix + keys[name][0], keys[name][1]) for name in self.prefer] + [(prefix + "uid", "ascending")]
+
+
+def plain(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Views as strings, of which pyarrow has more functions."""
+    return texts.cast(pa.large_string()) if pa.types.is_string_view(texts.type) else texts

@@ -23,6 +23,7 @@ from gristmill.kernels.html.names import (
     HEAD_BASE,
     HEAD_CELL,
     HEAD_HTML,
+    HEAD_ITEM,
     HEAD_JSON,
     HEAD_LINK,
     HEAD_LIST,
@@ -45,7 +46,7 @@ LONG_REFERENCE = re.compile(r"&#(?:0*+[0-9]{9,}|0{1000,}+[0-9]*+|[xX]0*+[0-9a-fA
 TAG = re.compile(r"<[^<>]{1,300}>")
 DATE = re.compile(r"[12]\d{3}-\d\d?-\d\d?|[12]\d{3}/\d\d?/\d\d?|\d\d?[./]\d\d?[./][12]\d{3}|[12]\d{3}")
 
-OF_THE_TEXT = frozenset((HEAD_LIST, HEAD_PRE, HEAD_CELL))  # and not of what the page says of itself
+OF_THE_TEXT = frozenset((HEAD_LIST, HEAD_PRE, HEAD_CELL, HEAD_ITEM))  # and not of what the page says of itself
 
 SEPARATOR = re.compile(r" (?:[-|–—•·»«:/]|::) ")
 TITLES = ("og:title", "twitter:title", "citation_title", "dc.title", "dcterms.title", "title", "headline")

@@ -17,7 +17,7 @@ import numpy as np
 
 from gristmill.kernels.base.types import Array
 from gristmill.kernels.html import paragraphs as html_places
-from gristmill.kernels.html.names import HEAD_LIST, HEAD_PRE, TAGS
+from gristmill.kernels.html.names import HEAD_ITEM, HEAD_LIST, HEAD_PRE, TAGS
 from gristmill.kernels.html.paragraphs import Places, places_of, written_paragraphs
 from gristmill.kernels.html.segment import Page
 from gristmill.stages.extract.choices import Form
@@ -49,13 +49,20 @@ PLAIN = Place()
 
 
 class Numbers(NamedTuple):
-    """How the items of a list are numbered."""
+    """How the items of a list are numbered; of an item that states its number: that, and a step of 0."""
 
     first: int = 1
     step: int = 1
 
 
 FROM_ONE = Numbers()
+
+
+class Markers(NamedTuple):
+    """What stands before items of lists, and at which units a list of Markdown begins right after another."""
+
+    of_item: dict[int, str]
+    begins: set[int]
 
 
 class Unit(NamedTuple):
@@ -85,12 +92,15 @@ def render(
         )
         return written.decode("utf-8", "replace")
     units = _units(page, blocks.tolist(), form, places, around, rows)
-    return _joined(units, _marked_items(page, units, numbers or {}), form, languages or {})
+    return _joined(units, _marked_items(page, units, numbers or {}, form), form, languages or {})
 
 
 def numbered(data: bytes, page: Page) -> dict[int, Numbers]:
-    """Of the <ol> that say `start` or `reversed`: what their items are called. `data` is the page's source."""
-    numbers: dict[int, Numbers] = {}
+    """Of the <ol> that say `start` or `reversed`, and of the <li> that say `value`: what they are called. `data` is the
+    page's source."""
+    stated = np.flatnonzero(page.head_kind == HEAD_ITEM)
+    items_stated = zip(page.head_start[stated].tolist(), page.head_end[stated].tolist(), strict=True)
+    numbers = {item: Numbers(number, 0) for item, number in items_stated}
     tags = np.flatnonzero(page.head_kind == HEAD_LIST)
     if not len(tags):
         return numbers
@@ -130,7 +140,9 @@ def _units(
     previous = PLAIN
 
     def end_table() -> None:
-        place = _place(places.rows[previous.table].tolist(), places.item)
+        place = _place(places.rows[previous.table].tolist(), places.item)._replace(
+            term=0
+        )  # a table begins with its bar
         units.extend(Unit(part, place) for part in written_table(page, pending, rows, form == "markdown"))
         pending.clear()
 
@@ -143,7 +155,8 @@ def _units(
         if place.row in rows:
             line = " ".join(" ".join(part.decode("utf-8", "replace").split("\n")) for part in run)
             cells = pending.setdefault(place.row, {})
-            cells[place.cell] = f"{cells[place.cell]} {line}" if place.cell in cells else line
+            written = cells.get(place.cell)
+            cells[place.cell] = line if written is None else written + _in_cell(written, previous, place) + line
         elif place is PLAIN:
             units.append(Unit(b"\n\n".join(run).decode("utf-8", "replace"), PLAIN))
         elif place.code >= 0:
@@ -158,6 +171,12 @@ def _units(
     return units
 
 
+def _in_cell(text: str, before: Place, place: Place) -> str:
+    """What parts two blocks of a cell: items of a list would run into each other."""
+    next_item = before.items and place.items and before.items != place.items and place.cell == before.cell
+    return "; " if next_item and text[-1:].isalnum() else " "
+
+
 def _rows_of_tables(page: Page, blocks: Array, around: Array, nested: Array) -> dict[int, list[int]]:
     """The rows that are written as rows, with their cells."""
     inside = around[:, html_places.ROW] >= 0
@@ -166,7 +185,7 @@ def _rows_of_tables(page: Page, blocks: Array, around: Array, nested: Array) -> 
     held = blocks[inside]
     lengths = (page.start[held + 1] - page.start[held]).tolist()
     cells = [
-        CellBlock(table, row, cell, code >= 0 or heading > 0, length)
+        CellBlock(table, row, cell, heading, code >= 0, length)
         for (heading, _, table, row, cell, code, _, _), length in zip(around[inside].tolist(), lengths, strict=True)
     ]
     return table_rows(page, cells, set(np.flatnonzero(nested).tolist()))
@@ -184,12 +203,21 @@ def _place(row: list[int], around: Array) -> Place:
     return Place(heading, tuple(reversed(items)), *rest)
 
 
-def _marked_items(page: Page, units: list[Unit], called: Mapping[int, Numbers]) -> dict[int, str]:
+def _marked_items(page: Page, units: list[Unit], called: Mapping[int, Numbers], form: Form) -> Markers:
     """The marker of each list item. One that holds a heading is a card rather than an item, and has none."""
     cards = {item for unit in units if unit.place.heading for item in unit.place.items}
     items = {item for unit in units for item in unit.place.items} - cards
     if not items:
-        return {}
+        return Markers({}, set())
+    begins, others = set[int](), set[int]()
+    for place, (above, below) in enumerate(pairwise(units) if form == "markdown" else (), 1):
+        if items.isdisjoint(above.place.items) or items.isdisjoint(below.place.items):
+            continue
+        ended, begun = _lists_apart(page, above.place.items, below.place.items)
+        if begun >= 0:
+            begins.add(place)
+            if (page.tag[ended] == OL) == (page.tag[begun] == OL) and page.tag[begun] != LI:
+                (others.discard if ended in others else others.add)(begun)
     markers: dict[int, str] = {}
     next_of: dict[int, int] = {}
     wanted = np.unique(page.parent[list(items)])
@@ -198,18 +226,36 @@ def _marked_items(page: Page, units: list[Unit], called: Mapping[int, Numbers]) 
     ordered = page.tag[parents] == OL
     for item, parent, is_ordered in zip(places.tolist(), parents.tolist(), ordered.tolist(), strict=True):
         first, step = called.get(parent, FROM_ONE)
-        number = next_of.get(parent, first)
+        number = called[item].first if item in called else next_of.get(parent, first)
         next_of[parent] = number + step
         if item in items:
-            markers[item] = f"{number}. " if is_ordered else "- "
-    return markers
+            other = parent in others
+            markers[item] = f"{number}{')' if other else '.'} " if is_ordered else "* " if other else "- "
+    return Markers(markers, begins)
 
 
-def _joined(units: list[Unit], markers: dict[int, str], form: Form, named: Mapping[int, str]) -> str:
+def _lists_apart(page: Page, before: tuple[int, ...], items: tuple[int, ...]) -> tuple[int, int]:
+    """The outermost lists that two items do not share: where one ends and the other begins between them. -1 where they
+    share all, or one list is inside the other."""
+    for one, other in zip(before, items, strict=False):
+        if one != other:
+            first, second = int(page.parent[one]), int(page.parent[other])
+            return (-1, -1) if _is_inside(page, first, second) or _is_inside(page, second, first) else (first, second)
+    return -1, -1
+
+
+def _is_inside(page: Page, element: int, container: int) -> bool:
+    while element > container:
+        element = int(page.parent[element])
+    return element == container
+
+
+def _joined(units: list[Unit], marked: Markers, form: Form, named: Mapping[int, str]) -> str:
+    markers = marked.of_item
     parts: list[str] = []
     begun: set[int] = set()  # items whose marker is written
     before: Place | None = None
-    for text, place in units:
+    for number, (text, place) in enumerate(units):
         if place is PLAIN:
             parts += [text] if before is None else ["\n\n", text]
             before = place
@@ -227,7 +273,8 @@ def _joined(units: list[Unit], markers: dict[int, str], form: Form, named: Mappi
         if place.code >= 0 or place.heading or place.term:
             shaped = _shaped(text, place, form, named.get(place.code, ""))
         if before is not None:
-            parts.append(_between(before, place, items, markers, quoted, form))
+            in_list = bool(items) and number not in marked.begins and any(item in markers for item in before.items)
+            parts.append(_between(before, place, in_list, quoted, form))
         parts.append(first + (shaped.replace("\n", "\n" + rest) if rest else shaped))
         before = place
     return "".join(parts)
@@ -246,9 +293,8 @@ def _shaped(text: str, place: Place, form: Form, language: str) -> str:
     return text
 
 
-def _between(before: Place, place: Place, items: list[int], markers: dict[int, str], quoted: str, form: Form) -> str:
+def _between(before: Place, place: Place, in_list: bool, quoted: str, form: Form) -> str:
     """A line's end inside a list, a term and its definition, rows of a table; else an empty line."""
-    in_list = items and any(item in markers for item in before.items)
     defined = place.term == DD and before.term in (DT, DD)
     one_row_each = form == "text" and 0 <= place.table == before.table and before.row != place.row
     code_begins = form == "markdown" and (before.code >= 0 or place.code >= 0)

@@ -1,11 +1,15 @@
 """Tables of data told from tables that lay a page out, and written with their spans: rows of cells, header, columns.
 
+A cell may hold paragraphs, lists, headings, links and buttons: they are written in one line. Which tables hold data was
+chosen on the tables of real pages, read one by one (benchmarks/text/tables.py).
+
 A cell that spans rows or columns stands in the first of its places; the others are empty, so that columns stay columns.
 The size is bounded by the cells that are there: spans that would blow a table up are not followed.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +21,11 @@ TD, TH = TAGS.index("td"), TAGS.index("th")
 WIDEST = 200  # columns; wider tables are written without spans
 SLACK = 10_000  # places of a table beyond eight for each cell
 LONGEST_CELL = 1_000  # bytes; a table without <th> that holds a longer one is for layout
+LONGEST_CARD = 300  # the same, where most rows have a cell of several blocks
+LONGEST_WITH_HEADER = 2_000  # bytes of a cell of several blocks in a table with <th>
+CROWDED = 5  # blocks for each cell: a longer list or text is none of a table
+OUTSIDE = -1  # the cell of text that stands in a row and in none of its cells: browsers move it before the table
+MOST_CODE = 4  # code in lines is at most one part in so many of a table
 
 
 class CellBlock(NamedTuple):
@@ -25,26 +34,43 @@ class CellBlock(NamedTuple):
     table: int
     row: int
     cell: int
-    shaped: bool  # a heading, or code
+    heading: int  # its level, 0 for none
+    code: bool
     size: int
+
+
+@dataclass(slots=True)
+class Cell:
+    """What the chosen blocks of a cell come to."""
+
+    blocks: int = 0
+    size: int = 0
+    code: int = 0  # bytes of it
+    heading: int = 0  # the highest level, 0 for none
+
+    def add(self, block: CellBlock) -> None:
+        self.blocks += 1
+        self.size += block.size
+        self.code += block.size * block.code
+        self.heading = min(self.heading or block.heading, block.heading or self.heading)
 
 
 def table_rows(page: Page, blocks: list[CellBlock], nested: set[int]) -> dict[int, list[int]]:
     """The rows that are written as rows, with all their cells: those of tables of data, and elsewhere those that are a
     line, where two cells or more have one block each."""
-    seen: dict[int, list[CellBlock]] = {}
+    tables: dict[int, dict[int, dict[int, Cell]]] = {}
     for block in blocks:
-        seen.setdefault(block.row, []).append(block)
-    lines = {row for row, cells in seen.items() if row not in nested and is_line(cells)}
+        if block.row not in nested:
+            tables.setdefault(block.table, {}).setdefault(block.row, {}).setdefault(block.cell, Cell()).add(block)
+    lines = {row for rows in tables.values() for row, cells in rows.items() if is_line(cells)}
+    headed: set[int] = set(page.parent[page.tag == TH].tolist())
+    for table, rows in tables.items():
+        if table not in nested and is_data(rows, not headed.isdisjoint(rows)):
+            first = next(iter(rows.values()))
+            title = first if len(first) == 1 and any(cell.heading for cell in first.values()) else None
+            lines |= {row for row, cells in rows.items() if OUTSIDE not in cells and cells is not title}
     if not lines:
         return {}
-    tables: dict[int, set[int]] = {}
-    for row, cells in seen.items():
-        tables.setdefault(cells[0].table, set()).add(row)
-    headed = set(page.parent[page.tag == TH].tolist())
-    for table, rows in tables.items():
-        if table not in nested and is_data(rows, rows & lines, seen, not headed.isdisjoint(rows)):
-            lines |= rows
     cells_of: dict[int, list[int]] = {row: [] for row in lines}
     places = np.flatnonzero((page.tag == TD) | (page.tag == TH))
     parents = page.parent[places]
@@ -56,27 +82,30 @@ def table_rows(page: Page, blocks: list[CellBlock], nested: set[int]) -> dict[in
     return cells_of
 
 
-def is_line(cells: list[CellBlock]) -> bool:
-    return (
-        len(cells) > 1
-        and len({block.cell for block in cells}) == len(cells)
-        and not any(block.shaped and block.cell >= 0 for block in cells)
-    )
+def is_line(cells: dict[int, Cell]) -> bool:
+    plain = all(cell.blocks == 1 and not cell.heading and not cell.code for cell in cells.values())
+    return plain and len(cells) > 1 and OUTSIDE not in cells
 
 
-def is_data(rows: set[int], lines: set[int], seen: dict[int, list[CellBlock]], headed: bool) -> bool:
-    """Whether all rows of a table belong to it: most are lines, and no cell holds what is a text of its own."""
-    if not lines or (len(lines) < 2 and not (headed and len(rows) > 1)) or 2 * len(lines) < len(rows):
+def is_data(rows: dict[int, dict[int, Cell]], headed: bool) -> bool:
+    """Whether all rows of a table belong to it: most have several cells, and no cell holds a text of its own."""
+    several = [cells for cells in rows.values() if len(cells) > 1]
+    if 2 * len(several) < len(rows) or len(several) < (1 if headed and len(rows) > 1 else 2):
         return False
-    for row in rows:
-        sizes: dict[int, int] = {}
-        for block in seen[row]:
-            if block.shaped:
-                return False
-            sizes[block.cell] = sizes.get(block.cell, 0) + block.size
-        if not headed and max(sizes.values()) > LONGEST_CELL:
-            return False
-    return True
+    cells = [cell for row in rows.values() for cell in row.values()]
+    if sum(cell.blocks for cell in cells) > CROWDED * len(cells):
+        return False
+    code = sum(cell.code for cell in cells)
+    if headed:
+        longest = max((cell.size for cell in cells if cell.blocks > 1), default=0)
+        return longest <= LONGEST_WITH_HEADER and MOST_CODE * code <= sum(cell.size for cell in cells)
+    if code or any(0 < cell.heading < 4 for cell in cells):
+        return False
+    longest, lines = max(cell.size for cell in cells), sum(map(is_line, several))
+    if lines > 1 and 2 * lines >= len(several):
+        return longest <= LONGEST_CELL
+    with_single = sum(any(cell.blocks == 1 for cell in row.values()) for row in several)
+    return len(several) > 2 and 2 * with_single >= len(several) and longest <= LONGEST_CARD
 
 
 def written_table(

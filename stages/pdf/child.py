@@ -28,14 +28,17 @@ REQUEST = struct.Struct("<IddQIIIQ")
 REPLY = struct.Struct("<iQdQ")  # wait status; peak memory in bytes; seconds of processor; bytes that follow
 OPENED, ENCRYPTED, DAMAGED, NO_MEMORY = range(4)
 HEAD = struct.Struct("<III")  # how it opened; pages it has; pages that follow
-PAGE = struct.Struct(
-    "<ffIIIIff"
-)  # width, height; characters; sampled, of these unmapped; objects; image share, rotation
+# width, height; characters; sampled, of these unmapped; objects; image share, rotation; whether spaces are the file's
+PAGE = struct.Struct("<ffIIIIffI")
 PICTURE = struct.Struct("<IQ")  # page number; bytes of its PNG
 FACTS = ("Title", "Author", "Subject", "Keywords", "Creator", "Producer", "CreationDate")
 FEW = 400  # characters: a page with fewer is looked at for pictures
 MOST_OBJECTS = 5_000  # of a page, that are looked at
 MOST_CHARACTERS = 200_000  # of a page
+CLUSTERED = range(0x900, 0x1000)  # letters of scripts of India, Thai, Lao and Tibetan, which join to clusters
+MOST_CLUSTERED = 5  # a page is read by its objects where one letter in so many is such
+LETTERS_A_SPACE = 100  # at most, where a page's spaces are taken from its objects alone
+BLANK = 0.01  # points: an object of text that is no wider shows nothing
 SAMPLES = 64  # characters of a page of which it is asked whether their code has a meaning
 MOST_OUTPUT = 1 << 30
 PASSWORD_ERROR = 4  # FPDF_ERR_PASSWORD; FPDF_ERR_SECURITY is 5
@@ -134,7 +137,7 @@ def read(pdfium: Any, data: bytes, most: int, file: BinaryIO) -> None:
             read_page(pdfium, page, file)
             pdfium.FPDF_ClosePage(page)
         else:
-            file.write(PAGE.pack(0, 0, 0, 0, 0, 0, 0, 0))
+            file.write(PAGE.pack(0, 0, 0, 0, 0, 0, 0, 0, 0))
 
 
 def fact(pdfium: Any, document: Any, name: str) -> bytes:
@@ -174,13 +177,85 @@ def read_page(pdfium: Any, page: Any, file: BinaryIO) -> None:
     objects, share = look(pdfium, page) if count < FEW else (0, 0.0)
     turned = float(max(0, pdfium.FPDFPage_GetRotation(page)))
     width, height = pdfium.FPDF_GetPageWidthF(page), pdfium.FPDF_GetPageHeightF(page)
-    file.write(PAGE.pack(width, height, count, len(sampled), unmapped, objects, share, turned))
-    file.write(codes.tobytes())
-    file.write(bytes(boxes))
-    file.write(array("f", places).tobytes())
-    file.write(angles.tobytes())
+    columns, own_spaces = [codes, array("f", bytes(boxes)), array("f", places), angles], False
+    if MOST_CLUSTERED * sum(code in CLUSTERED for code in codes) > count:
+        columns, own_spaces = by_objects(pdfium, page, text, columns)
+    file.write(PAGE.pack(width, height, len(columns[0]), len(sampled), unmapped, objects, share, turned, own_spaces))
+    for column in columns:
+        file.write(column.tobytes())
     if text:
         pdfium.FPDFText_ClosePage(text)
+
+
+class Drawn:
+    """The objects of a page that draw text, by their number in the file's order."""
+
+    def __init__(self, pdfium: Any, page: Any) -> None:
+        self.number: dict[int, int] = {}  # by address
+        self.span: list[int] = []  # the marked content with a text of its own that an object is in; 0: none
+        self.spaces = [0]  # objects before this one that show nothing
+        self.sides: dict[int, tuple[float, float]] = {}  # left and right of a span
+        has_text: dict[int, bool] = {}
+        bounds, size = [ctypes.c_float() for _ in range(4)], ctypes.c_ulong()
+        for number in range(max(0, pdfium.FPDFPage_CountObjects(page))):
+            item = pdfium.FPDFPage_GetObject(page, number)
+            shows, span = True, 0
+            if pdfium.FPDFPageObj_GetType(item) == pdfium.FPDF_PAGEOBJ_TEXT:
+                marks = pdfium.FPDFPageObj_CountMarks(item)
+                mark = pdfium.FPDFPageObj_GetMark(item, marks - 1) if marks > 0 else None
+                address = ctypes.cast(mark, ctypes.c_void_p).value or 0
+                if address and address not in has_text:
+                    has_text[address] = bool(
+                        pdfium.FPDFPageObjMark_GetParamStringValue(mark, b"ActualText", None, 0, ctypes.byref(size))
+                    )
+                span = address if address and has_text[address] else 0
+                if pdfium.FPDFPageObj_GetBounds(item, *map(ctypes.byref, bounds)):
+                    left, _, right, _ = (value.value for value in bounds)
+                    shows = right - left > BLANK or span > 0
+                    if span:
+                        before = self.sides.get(span, (left, right))
+                        self.sides[span] = min(left, before[0]), max(right, before[1])
+                self.number[ctypes.cast(item, ctypes.c_void_p).value or 0] = number
+            self.span.append(span)
+            self.spaces.append(self.spaces[-1] + (not shows))
+
+
+def by_objects(pdfium: Any, page: Any, text: Any, columns: list[Any]) -> tuple[list[Any], bool]:
+    """Characters with the spaces that the file draws, if it draws as many as a text needs, and whether it does.
+
+    PDFium leaves out objects that are nothing but a space, makes spaces of its own where it sees a gap, and gives the
+    letters of a cluster that has a text of its own (/ActualText) the width of its first sign, so that the rest of it
+    looks like a gap; and the cluster comes again where another sign of it stands behind the next letter.
+    """
+    drawn = Drawn(pdfium, page)
+    codes, boxes, places, angles = columns
+    kept = [array("I"), array("f"), array("f"), array("f")]
+    given: dict[int, int] = {}  # the object with which a span's text came
+    made = [pdfium.FPDFText_IsGenerated(text, i) == 1 for i in range(len(codes))]
+    spaces = drawn.spaces[-1] + sum(code == 32 and not by_pdfium for code, by_pdfium in zip(codes, made, strict=True))
+    own_spaces = LETTERS_A_SPACE * spaces > len(codes)
+    before = -1
+    for i, code in enumerate(codes):
+        if made[i] and code == 32 and own_spaces:
+            continue
+        item = None if made[i] else pdfium.FPDFText_GetTextObject(text, i)
+        number = drawn.number.get(ctypes.cast(item, ctypes.c_void_p).value or 0, -1)
+        box = boxes[4 * i : 4 * i + 4]
+        if number >= 0:
+            span = drawn.span[number]
+            if span and given.setdefault(span, number) != number:
+                continue
+            if span:
+                box[0], box[2] = drawn.sides[span]
+            if own_spaces and 0 <= before < number and drawn.spaces[number] > drawn.spaces[before]:
+                for column, width in zip(kept, (1, 4, 2, 1), strict=True):
+                    column.extend([32 if column.typecode == "I" else 0] * width)
+            before = number
+        kept[0].append(code)
+        kept[1].extend(box)
+        kept[2].extend(places[2 * i : 2 * i + 2])
+        kept[3].append(angles[i])
+    return kept, own_spaces
 
 
 def by_address(pdfium: Any) -> list[Callable[..., Any]]:

@@ -86,6 +86,7 @@ class Page:
     objects: int = 0  # counted where characters are few
     image_share: float = 0.0  # of the page, covered by pictures; where characters are few
     quarter_turns: int = 0  # by which a viewer turns the page, clockwise
+    own_spaces: bool = False  # spaces are those that the file draws, and none is missing
 
 
 @dataclass(frozen=True)
@@ -269,7 +270,7 @@ def opened(written: bytes, seconds: float) -> Opened:
 
 
 def page_at(written: bytes, at: int) -> tuple[Page, int]:
-    width, height, count, sampled, unmapped, objects, share, turned = child.PAGE.unpack_from(written, at)
+    width, height, count, sampled, unmapped, objects, share, turned, own_spaces = child.PAGE.unpack_from(written, at)
     at += child.PAGE.size
 
     def numbers(columns: int, kind: str) -> np.ndarray[Any, Any]:
@@ -281,5 +282,8 @@ def page_at(written: bytes, at: int) -> tuple[Page, int]:
     codes = numbers(1, "<u4")
     boxes, places, angles = numbers(4, "<f4").reshape(count, 4), numbers(2, "<f4").reshape(count, 2), numbers(1, "<f4")
     quarter_turns = int(turned) % 4 if 0 <= turned < 4 else 0
-    page = Page(width, height, codes, boxes, places, angles, unmapped / max(1, sampled), objects, share, quarter_turns)
+    unmapped_share = unmapped / max(1, sampled)
+    page = Page(
+        width, height, codes, boxes, places, angles, unmapped_share, objects, share, quarter_turns, own_spaces > 0
+    )
     return page, at

@@ -119,9 +119,10 @@ def runs_of(page: Page) -> list[list[Run]]:
             order, left, right, spaces = in_order(letters, left, right, low, high, base)
             letters, low, high, base = letters[order], low[order], high[order], base[order]
         elif 2 * is_complex(letters).sum() > len(letters):  # PDFium gives letters of a cluster a part of its width
-            gaps = np.concatenate([[0.0], left[1:] - right[:-1]])
             low, high = at_least_usual(low, high, base)
-            spaces = gaps > COMPLEX_SPACE * (high - low)
+            if not page.own_spaces:
+                gaps = np.concatenate([[0.0], left[1:] - right[:-1]])
+                spaces = gaps > COMPLEX_SPACE * (high - low)
         upright.append((len(rows), list(runs(letters, spaces, left, right, low, high, base))))
     return [found for _, found in sorted(upright, key=lambda pair: -pair[0])]
 

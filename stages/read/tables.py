@@ -17,7 +17,7 @@ from gristmill.stages.documents import (
     column_of,
     mended,
     page_schema,
-    uid_of,
+    uids_of,
     without_nuls,
 )
 from gristmill.stages.read.charset import decode_text, is_utf8
@@ -58,9 +58,7 @@ def reading_of(batch: pa.RecordBatch, group: int, first_row: int, reader: RowRea
         return column if len(rows) == batch.num_rows else column.filter(pa.array(~(large | missing)))
 
     values = {
-        "uid": pa.array(
-            [uid_of(origin.source, origin.path, f"{group}:{first_row + row}") for row in rows], pa.uint64()
-        ),
+        "uid": pa.array(uids_of(origin.source, origin.path, first_row + np.array(rows, np.int64), f"{group}:")),
         "source": pa.DictionaryArray.from_arrays(
             pa.array([0] * len(rows), pa.int32()), pa.array([origin.source], pa.string())
         ),

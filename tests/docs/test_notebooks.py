@@ -53,7 +53,6 @@ def words_of(text: str) -> list[str]:
     return re.findall(r"[A-Za-z_]{3,}", re.sub(r"\b[0-9a-f]{16}\b", "", first))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_cells_show_what_is_stored(name: str, module: ModuleType, shown: dict[str, list[str]]) -> None:
     stored = module.stored(name)
@@ -62,7 +61,6 @@ def test_cells_show_what_is_stored(name: str, module: ModuleType, shown: dict[st
         assert bool(before) == bool(now) and words_of(before) == words_of(now)
 
 
-@pytest.mark.slow
 def test_what_the_prose_says_of_them_holds(shown: dict[str, list[str]]) -> None:
     assert "as predicted" in shown["tune_a_threshold"][-1]
     assert "{'pages': '70.0%', 'stories': '30.0%'}" in shown["mix_and_pack"]

@@ -19,6 +19,8 @@ from gristmill.pipeline.recipe import registry
 from gristmill.stages.stage import Limit, Rule
 from tests.docs.pages import ROOT, read
 
+pytestmark = pytest.mark.run
+
 pytest.importorskip("mkdocs", reason="mkdocs is not installed (pip install '.[docs]')")
 STOP = re.compile(r"^## (\d+)\. .*?\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"\[`([\w.]+)`\]\(\.\./([\w/]+\.py)\)")
@@ -74,13 +76,11 @@ def dangling(pages: dict[Path, Page]) -> Iterator[str]:
                 yield f"{path.name}: {link}: no such place"
 
 
-@pytest.mark.slow
 def test_every_link_and_anchor_leads_somewhere(pages: dict[Path, Page]) -> None:
     assert len(pages) > 60 and sum(len(page.links) for page in pages.values()) > 3_000
     assert sorted(set(dangling(pages)))[:20] == []
 
 
-@pytest.mark.slow
 def test_no_page_asks_a_server(site: Path, pages: dict[Path, Page]) -> None:
     loads = {load for page in pages.values() for load in page.loads}
     assert len(loads) > 5 and [load for load in loads if load.startswith(("http:", "https:", "//"))] == []
@@ -94,7 +94,6 @@ def limits_of(rule: type[Rule]) -> tuple[Limit, ...]:
     return rule.limits if isinstance(rule.limits, tuple) else ()
 
 
-@pytest.mark.slow
 def test_the_reference_has_every_stage_and_the_reasons_of_rules(site: Path, pages: dict[Path, Page]) -> None:
     stages = pages[(site / "reference" / "stages.html").resolve()].places
     readers = pages[(site / "reference" / "readers.html").resolve()].places
@@ -105,7 +104,6 @@ def test_the_reference_has_every_stage_and_the_reasons_of_rules(site: Path, page
     assert len(given) >= 20 and [name for name in given if f"<code>{name}</code>" not in reasons] == []
 
 
-@pytest.mark.slow
 def test_the_reference_shows_no_markup_and_no_types_of_python(site: Path) -> None:
     pages = [path.read_text(encoding="utf-8") for path in (site / "reference").glob("*.html")]
     text = "\n".join(pages)
@@ -113,7 +111,6 @@ def test_the_reference_shows_no_markup_and_no_types_of_python(site: Path) -> Non
     assert [word for word in ("&amp;lt;", "Runtime representation", "to: Any") if word in text] == []
 
 
-@pytest.mark.slow
 def test_a_link_to_a_function_goes_to_its_line(site: Path) -> None:
     links = re.findall(
         r'href="(code/[^"#]+)#__codelineno-0-(\d+)"><code>([\w.]+)</code>', (site / "tour.html").read_text()

@@ -10,9 +10,12 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.pipeline.crawls import RUN
 from tests.pipeline.runs import lines, save
+
+pytestmark = pytest.mark.run
 
 
 def test_a_run_that_is_interrupted_while_its_workers_start_ends_with_one_line(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ from gristmill.pipeline.store.storage import Store
 from tests.pipeline.runs import lines, save
 from tests.pipeline.store.object_store import Proxy, proxy_before, s3_server, settings
 
+pytestmark = pytest.mark.run
+
 SHORT_LEASE = """
 from gristmill.pipeline.store import lock
 lock.LEASE, lock.RENEWAL = 3.0, 0.5

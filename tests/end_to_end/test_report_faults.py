@@ -12,6 +12,8 @@ from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.report_data import survey
 from tests.pipeline.runs import go, save
 
+pytestmark = pytest.mark.run
+
 FICKLE = """
 import os, signal, time
 from pathlib import Path

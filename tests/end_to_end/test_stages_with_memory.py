@@ -87,6 +87,7 @@ def test_a_block_that_remembers_documents_is_refused(
     assert "`state: per_partition` allows it" in str(error.value) and not [*tmp_path.glob("out/write/*")]
 
 
+@pytest.mark.run
 def test_a_block_that_may_remember_gives_the_same_with_any_number_of_workers_and_batch_sizes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

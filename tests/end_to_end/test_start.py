@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 from gristmill.pipeline.cli.app import app
 from gristmill.pipeline.errors import RecipeError
 
+pytestmark = pytest.mark.run
+
 RECIPE = "name: r\nsources: {a: {jsonl: {path: in}}}\nstages: [write]\n"
 
 

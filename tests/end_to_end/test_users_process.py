@@ -7,7 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.pipeline.runs import lines, save
+
+pytestmark = pytest.mark.run
 
 PROGRAM = """
 import concurrent.futures, json, logging, multiprocessing, os, signal, sys, threading, time, warnings

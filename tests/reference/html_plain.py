@@ -177,6 +177,9 @@ class Builder(Writer):
             said.shadow = True
         elif name == "open":
             said.is_open = True
+        elif name == "value":
+            whole = re.match(rb"[" + WHITE + rb"]*([+-]?[0-9]{1,9})(?![0-9])", value)
+            said.number = int(whole[1]) if whole else None
         elif name in ("colspan", "rowspan"):
             digits = re.match(rb"[" + WHITE + rb"]*0*([0-9]*)", value)
             number = int(digits[1][:9] or 0) if digits else 0
@@ -213,6 +216,8 @@ class Builder(Writer):
             self.heads.append((names.HEAD_LIST if tag == "ol" else names.HEAD_PRE, at, after))
         if tag in ("td", "th") and any(said.spans) and len(self.elements) > known and not self.skip:
             self.heads.append((names.HEAD_CELL, len(self.elements) - 1, said.spans[0] << 16 | said.spans[1]))
+        if tag == "li" and said.number is not None and len(self.elements) > known and not self.skip:
+            self.heads.append((names.HEAD_ITEM, len(self.elements) - 1, said.number))
         if tag == "noscript" and at >= self.noscript_end:
             closed = END_OF_NOSCRIPT.search(self.data, after)
             self.noscript_end = closed.start() if closed else len(self.data)

@@ -56,6 +56,7 @@ class Said:
     shadow: bool = False
     is_open: bool = False
     spans: tuple[int, int] = 0, 0  # rows, columns
+    number: int | None = None  # that `value` begins with
     closed: bool = False
 
 

@@ -16,6 +16,8 @@ import yaml
 from gristmill.shards.export.push import groups, hashes_of
 from tests.shards.false_hub import Hub, environment, false_hub
 
+pytestmark = pytest.mark.run
+
 pytest.importorskip("huggingface_hub")
 ROOT = Path(__file__).parents[2]
 BYTES_OF_TEST = 5000
@@ -88,7 +90,6 @@ def test_files_go_in_groups_and_the_card_last() -> None:
     assert [len(group) for group in groups(many, many)] == [100, 51] and list(groups(many, many))[-1][-1] == "README.md"
 
 
-@pytest.mark.slow
 def test_a_run_reads_from_a_hub_and_is_pushed_to_one(tmp_path: Path, hub: Hub) -> None:
     lines = [f'{{"text": "document {number} of a hub, which is none", "id": "{number}"}}\n' for number in range(200)]
     hub.add("them/pages", {"data/a.jsonl": "".join(lines[:120]).encode(), "data/b.jsonl": "".join(lines[120:]).encode(), "README.md": b"# Pages\n"})  # fmt: skip

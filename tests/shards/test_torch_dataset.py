@@ -125,7 +125,6 @@ def test_a_type_that_models_take_is_a_copy_that_may_be_changed(tmp_path, vocab_s
         TokenBatches(Loader(shards, 8), also=("label",))
 
 
-@pytest.mark.slow
 def test_the_loop_in_the_documentation_trains(tmp_path):
     """As it stands there, in a process of its own; it is run twice, and the second goes on where the first stopped."""
     text = (ROOT / "docs" / "shards.md").read_text()

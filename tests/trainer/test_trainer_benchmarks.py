@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.soak
+
 ROOT = Path(__file__).resolve().parents[2]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
@@ -23,7 +25,6 @@ def said(command: list[str]) -> list[dict[str, Any]]:
     return lines
 
 
-@pytest.mark.slow
 def test_layouts_do_what_one_rank_does() -> None:
     lines = said([*TORCHRUN, "-m", "benchmarks.training.ranks", "--tiny", "--only", "smoke,memory", "--ways", "full/3"])
     beside = [(line.get("way", {}).get("precision"), line["off"]) for line in lines if "off" in line]
@@ -33,7 +34,6 @@ def test_layouts_do_what_one_rank_does() -> None:
     assert [(line["recompute"], line["zero"]) for line in lines if "predicted_gib" in line] == [("full", 3)]
 
 
-@pytest.mark.slow
 def test_every_layout_is_measured_beside_others() -> None:
     wanted = "one,one+full,zero 2,zero 3,tensor,context+full+zero 1,1f1b,interleaved,zb1p,zbv,auto"
     lines = said([*TORCHRUN, "-m", "benchmarks.training.layouts", "--tiny", "--ways", wanted, "--updates", "4"])
@@ -42,7 +42,6 @@ def test_every_layout_is_measured_beside_others() -> None:
     assert max(line["off"] for line in lines if "off" in line) < 1e-4
 
 
-@pytest.mark.slow
 def test_runs_are_the_same_bits() -> None:
     lines = said([sys.executable, "-m", "benchmarks.training.exact", "--tiny"])
     assert [line["same_bits"] for line in lines if "same_bits" in line] == [True, True]
@@ -54,7 +53,6 @@ def test_runs_are_the_same_bits() -> None:
     assert sum(line["what"] == "ended" for line in lines) == 6
 
 
-@pytest.mark.slow
 def test_curves_of_fp8_lie_beside_those_of_bf16() -> None:
     lines = said([sys.executable, "-m", "benchmarks.training.fp8", "--tiny", "--no-repeat"])
     curves = [line for line in lines if line["what"] == "curve"]
@@ -62,7 +60,6 @@ def test_curves_of_fp8_lie_beside_those_of_bf16() -> None:
     assert abs(curves[1]["largest_difference"]) < 0.01
 
 
-@pytest.mark.slow
 def test_a_mixture_is_measured_beside_a_dense_decoder() -> None:
     lines = said([sys.executable, "-m", "benchmarks.training.experts", "--tiny"])
     assert [(line["experts"], line["tokens_per_second"] > 0) for line in lines if line["what"] == "ours"] == [
@@ -75,7 +72,6 @@ def test_a_mixture_is_measured_beside_a_dense_decoder() -> None:
     assert loads == [("sigmoid", 0), ("softmax", 0)]
 
 
-@pytest.mark.slow
 def test_every_kernel_is_measured() -> None:
     sections = [
         "rms_norm",
@@ -91,7 +87,6 @@ def test_every_kernel_is_measured() -> None:
     assert [line["what"].partition(": section ")[2] for line in lines if "seconds" in line] == sections
 
 
-@pytest.mark.slow
 def test_replicas_learn_the_same_and_send_less() -> None:
     """Bytes are counted where network namespaces can be made."""
     lines = said([sys.executable, "-m", "benchmarks.training.hosts", "--tiny"])
@@ -103,7 +98,6 @@ def test_replicas_learn_the_same_and_send_less() -> None:
         assert flat is None or flat > 1.3 * whole > 3 * narrow
 
 
-@pytest.mark.slow
 def test_layouts_that_share_no_layer_add_nothing_of_their_own_in_bf16() -> None:
     """Of two ranks and of one, with the same rows to a pass: the same losses, to the last bit."""
     ways = "zero 0,zero 1,zero 2,zero 3,1f1b,mixture"
@@ -113,7 +107,6 @@ def test_layouts_that_share_no_layer_add_nothing_of_their_own_in_bf16() -> None:
     assert 0 < found["1f1b"]["nearest"] < 1e-4
 
 
-@pytest.mark.slow
 def test_curves_of_layouts_and_of_changes_between_them() -> None:
     lines = said([*TORCHRUN, "-m", "benchmarks.training.curves", "--tiny", "--only", "switches"])
     assert [(line["way"], line["updates"]) for line in lines if line["what"] == "curve"] == [

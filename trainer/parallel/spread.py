@@ -49,11 +49,11 @@ from gristmill.trainer.parallel.tensor_parallel import split_layers
 from gristmill.trainer.parallel.zero import ReducedGradients, owners
 from gristmill.trainer.run.batch_search import predicted_step, step_rows_on_cpu
 from gristmill.trainer.run.loop import ONE_DEVICE, OneDevice
-from gristmill.trainer.run.settings import SPLIT, ReplicaGradients, Schedule, Training
-from gristmill.trainer.step.balance import BALANCE, Balance
-from gristmill.trainer.step.optim import AdamW, DeviceMasters, HostMasters, MasterStore, Slot
+from gristmill.trainer.run.settings import SPLIT, Training, layout_faults
+from gristmill.trainer.step.balance import BALANCE
+from gristmill.trainer.step.optim import DeviceMasters, HostMasters, MasterStore, Slot
 from gristmill.trainer.step.precision import Precision
-from gristmill.trainer.step.recompute import Recompute, prepare_blocks
+from gristmill.trainer.step.recompute import prepare_blocks
 from gristmill.trainer.step.stepper import Stepper, check_model, optimizer_for, slots_on, squares_of
 
 
@@ -64,26 +64,7 @@ class OverRanks(OneDevice):
         self.world = self._ranks = ranks
 
     def build(self, model: Decoder, training: Training, device: torch.device) -> Stepper:
-        schedule = schedule_for(training, model.shape, self._ranks.count)
-        return spread(
-            model,
-            training.optimizer,
-            training.precision,
-            training.zero,
-            self._ranks,
-            tensor=training.tensor,
-            context=training.context,
-            replicas=training.replicas,
-            replica_gradients=training.replica_gradients,
-            pipeline=training.pipeline,
-            schedule=schedule,
-            experts=training.experts,
-            balance=training.balance or BALANCE,
-            offload=training.offload,
-            recompute=training.recompute,
-            compile=device.type == "cuda" and schedule not in SPLIT if training.compile is None else training.compile,
-            device=device,
-        )
+        return spread(model, training, self._ranks, device)
 
     def step_rows(self, stepper: Stepper, loader: Loader, training: Training, scratch: Path) -> int:
         """By prediction: a rank that runs out of memory leaves the others waiting."""
@@ -169,38 +150,21 @@ class SpreadStepper(Stepper):
 
 
 def spread(
-    model: Decoder,
-    optimizer: Any,
-    precision: Precision = "float32",
-    zero: int = 0,
-    ranks: RankGroup | Grid = ALONE,
-    *,
-    tensor: int = 1,
-    context: int = 1,
-    replicas: int = 1,
-    replica_gradients: ReplicaGradients = "float32",
-    pipeline: int = 1,
-    schedule: Schedule = "1f1b",
-    experts: int = 1,
-    balance: Balance = BALANCE,
-    offload: bool = False,
-    recompute: Recompute = "none",
-    compile: bool = False,
-    device: torch.device | None = None,
+    model: Decoder, training: Training, ranks: RankGroup = ALONE, device: torch.device | None = None
 ) -> SpreadStepper:
-    """As `gristmill.trainer.step.stepper.stepper_of`, over `ranks`, which may be a grid made before (`grid_of`), whose
-    `tensor` then counts.
-
-    `zero` 0: gradients are summed; 1: masters and optimizer state sharded over the ranks; 2, 3: gradients and weights
-    too. `tensor`: this many neighbouring ranks share each layer; `context`: this many share each row (`part_of` gives a
-    rank's part). `replicas`: what `zero` shards is sharded inside each of so many groups of neighbours, which exchange
-    `replica_gradients`. `pipeline`: the blocks are cut into so many parts (`pipeline_plan.py` has the `schedule`s), and
-    updates are made by `accumulate`. `experts`: this many share the experts.
-    """
+    """Spreads what `training` says over `ranks`; it says what each of its settings does. Raises ValueError for what no
+    run of that shape over so many ranks can do."""
     device = device or next(model.parameters()).device
-    grid = ranks if isinstance(ranks, Grid) else grid_of(ranks, tensor, context, pipeline, experts, replicas)
-    _check(model, optimizer, zero, grid, precision, replica_gradients, schedule, compile)
-    between = replica_sum_of(grid, replica_gradients, zero)
+    if fault := next(layout_faults(training, model.shape, ranks.count), None):
+        raise ValueError(fault[1])
+    check_model(model)
+    optimizer, precision, zero, offload = training.optimizer, training.precision, training.zero, training.offload
+    schedule = schedule_for(training, model.shape, ranks.count)
+    compile = training.compile
+    if compile is None:
+        compile = device.type == "cuda" and schedule not in SPLIT
+    grid = grid_of(ranks, training.tensor, training.context, training.pipeline, training.experts, training.replicas)
+    between = replica_sum_of(grid, training.replica_gradients, zero)
     plan = plan_for(model.shape, grid.pipeline.count, schedule) if grid.pipeline.count > 1 else None
     if any(p.dtype in (torch.bfloat16, torch.float16) for p in model.parameters()):
         model.float()
@@ -211,7 +175,7 @@ def spread(
     apart = dict.fromkeys(cuts, grid.twins)
     if plan:
         model = StagedDecoder(model, plan, grid.pipeline)
-    prepare_blocks(model, recompute, compile)
+    prepare_blocks(model, training.recompute, compile)
     gradients: ShardedGradients | ReducedGradients
     if zero >= 2 and grid.shards.count > 1:
         shard_fully(model, grid.shards, zero, precision == "bf16", offload, device)
@@ -235,7 +199,7 @@ def spread(
         masters=masters,
         precision=precision,
         device=device,
-        balance=balance,
+        balance=training.balance or BALANCE,
         ranks=grid,
         cuts=cuts,
         between=between,
@@ -270,49 +234,3 @@ def _unsharded(
         for name in weights
     }
     return slots, ReducedGradients(weights, grid.shards, owner_of, holders, between, apart)
-
-
-def _check(
-    model: Decoder,
-    optimizer: Any,
-    zero: int,
-    grid: Grid,
-    precision: Precision,
-    replica_gradients: ReplicaGradients,
-    schedule: Schedule,
-    compile: bool,
-) -> None:
-    tensor, experts, replicas = grid.tensor.count, grid.experts.count, grid.replicas.count
-    if zero not in (0, 1, 2, 3):
-        raise ValueError(f"zero {zero!r}: there are the stages 0, 1, 2 and 3")
-    if tensor > 1 and zero >= 2:
-        raise ValueError(f"layers that {tensor} ranks share go with zero 0 or 1, not {zero}")
-    if experts > 1 and zero >= 2:
-        raise ValueError(
-            f"experts that {experts} ranks share go with zero 0 or 1, not {zero}; with experts 1 zero 2 and 3"
-        )
-    if experts > 1 and tensor > 1:
-        raise ValueError(f"experts that {experts} ranks share go with tensor 1, not {tensor}")
-    if not isinstance(optimizer, AdamW) and grid.count > 1 and (zero >= 2 or tensor > 1):
-        raise ValueError(f"{type(optimizer).__name__} needs whole matrices: take zero 0 or 1, and tensor 1")
-    check_model(model)
-    if precision == "fp16" and replica_gradients != "float32":
-        raise ValueError(f"replica_gradients {replica_gradients!r}: a loss scale that moves goes with 'float32' alone")
-    if grid.pipeline.count > 1:
-        _check_pipeline(model, schedule, zero, precision, compile)
-        if replicas > 1:
-            raise ValueError("a pipeline does not go with replicas: stages are what hosts exchange least")
-    if replicas > 1 and experts > 1:
-        raise ValueError("ranks that share the experts do not go with replicas: take experts 1 or replicas 1")
-
-
-def _check_pipeline(model: Decoder, schedule: Schedule, zero: int, precision: Precision, compile: bool) -> None:
-    if model.shape.experts is not None:
-        raise ValueError("a pipeline does not go with a mixture of experts: take pipeline 1, and experts for its ranks")
-    if zero >= 2:
-        raise ValueError(f"stages of a pipeline go with zero 0 or 1, not {zero}: their gradients are kept whole anyway")
-    if schedule in SPLIT and (compile or precision == "fp16"):
-        raise ValueError(
-            f"pipeline_schedule {schedule!r} computes weight gradients later, which neither compiled blocks nor fp16 "
-            "can: take '1f1b' or 'interleaved', or compile false"
-        )

@@ -226,9 +226,11 @@ class Training:
         return facts
 
 
-def layout_faults(training: Training, shape: DecoderShape, ranks: int, row_length: int) -> Iterator[tuple[str, str]]:
+def layout_faults(
+    training: Training, shape: DecoderShape, ranks: int, row_length: int | None = None
+) -> Iterator[tuple[str, str]]:
     """Why no run of these settings over so many ranks begins: the field, and what to take instead. What is wrong
-    whatever the shape and the ranks, `Training` refuses itself."""
+    whatever the shape and the ranks, `Training` refuses itself. Rows are looked at where their length is given."""
     N, C, E, P, R = training.tensor, training.context, training.experts, training.pipeline, training.replicas
     muon = not isinstance(training.optimizer, AdamW)
     of_stage = ranks // P
@@ -250,11 +252,12 @@ def layout_faults(training: Training, shape: DecoderShape, ranks: int, row_lengt
         if data % count:
             yield name, f"{data} ranks cannot be cut into {what}; {_take(name, data)}"
             return
-    try:
-        training.check_step(data // C)
-    except ValueError as error:
-        yield str(error).split(" ")[0], str(error)
-        return
+    if row_length is not None:
+        try:
+            training.check_step(data // C)
+        except ValueError as error:
+            yield str(error).split(" ")[0], str(error)
+            return
     if N > 1:
         if training.zero >= 2:
             yield "zero", f"zero {training.zero} does not go with tensor {N}: take zero 1, or tensor 1"
@@ -300,7 +303,7 @@ def layout_faults(training: Training, shape: DecoderShape, ranks: int, row_lengt
                 )
     if muon and training.zero >= 2 and ranks > 1:
         yield "zero", f"zero {training.zero} cuts matrices, which Muon needs whole: take zero 1, or adamw"
-    if training.linears == "fp8" and row_length % 16:
+    if training.linears == "fp8" and row_length is not None and row_length % 16:
         yield (
             "linears",
             f"linears 'fp8' need rows of a multiple of 16 tokens, and these have {row_length:,}: take 'bf16'",

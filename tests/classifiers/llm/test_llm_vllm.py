@@ -251,7 +251,6 @@ def test_orders_put_equal_beginnings_together():
     assert Feeding().order(asked, range(1, 3)) == [1, 2]
 
 
-@pytest.mark.slow
 def test_the_benchmark_runs_through_on_the_made_up_engine(tmp_path, capsys):
     from benchmarks.judges import medu_vllm
 
@@ -275,7 +274,6 @@ def test_the_benchmark_runs_through_on_the_made_up_engine(tmp_path, capsys):
     assert said["documents a second: medu.label, all answers kept", None]["account"]["kept"] == 60
 
 
-@pytest.mark.slow
 def test_the_benchmark_of_serving_runs_through_on_the_made_up_engine(tmp_path, capsys, monkeypatch):
     from benchmarks.judges import serving_vllm
 
@@ -301,7 +299,6 @@ def test_the_benchmark_of_serving_runs_through_on_the_made_up_engine(tmp_path, c
     assert labels["feeding"]["feeding"] != "still measuring" and labels["plain"]["sizes"]["documents"] == 30
 
 
-@pytest.mark.slow
 def test_all_stages_run_through_on_the_made_up_engine(tmp_path, capsys, monkeypatch):
     pytest.importorskip("pypdfium2")
     from benchmarks.judges import vllm_stages

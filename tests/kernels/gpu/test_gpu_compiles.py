@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.run
+
 pytest.importorskip("torch", reason="gristmill.kernels.gpu needs torch, of the extra `gpu`")
 pytest.importorskip("triton", reason="gristmill.kernels.gpu needs triton, of the extra `gpu`")
 
@@ -67,7 +69,6 @@ for kernel, types, constants, warps in KERNELS:
 """
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="Triton's compiler for CUDA is there on Linux")
 def test_every_kernel_compiles_for_hopper_in_bf16():
     ran = subprocess.run(

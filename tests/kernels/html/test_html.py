@@ -23,7 +23,7 @@ VALUES = st.sampled_from(
     ["", "x", "nav-item b", "side bar", "ADS", "katex-html", "cookie&amp;consent", "display : none", "a>b", "é", "application/ld+json",
     "display",
      "math/tex; mode=display", "MATH/TEX", "application/x-tex", " application/x-tex ;q", "true", "block", "&nGt;x", "&not=1", "&copy2",
-     " x\ry "]
+     " x\ry ", " 7", "-12", "+3px", "1234567890"]
 )  # fmt: skip
 KEYS = st.sampled_from(
     [
@@ -41,6 +41,7 @@ KEYS = st.sampled_from(
         "display",
         "open",
         "shadowrootmode",
+        "value",
         "=",
         "data-x",
     ]

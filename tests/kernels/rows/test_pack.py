@@ -209,7 +209,6 @@ def token_ids() -> dict[str, list[np.ndarray]]:
     }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("row_length", [2048, 4096])
 def test_little_room_is_left_on_real_pages(token_ids, row_length):
     lengths = np.random.default_rng(3).choice([len(ids) for ids in token_ids["pages.parquet"]], 1_000_000)
@@ -219,7 +218,6 @@ def test_little_room_is_left_on_real_pages(token_ids, row_length):
     assert lengths.sum() / (packed.rows * row_length) >= 0.999
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("row_length", "more"), [(2048, 0.02), (4096, 0.06)])
 def test_prose_among_pages_leaves_gaps_but_few(token_ids, row_length, more):
     lengths = np.array([len(ids) for documents in token_ids.values() for ids in documents])
@@ -230,7 +228,6 @@ def test_prose_among_pages_leaves_gaps_but_few(token_ids, row_length, more):
     assert packed.rows <= fewest_rows(lengths, row_length) * (1 + more)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("row_length", [2048, 4096])
 def test_real_documents_are_read_back_from_the_rows_token_for_token(token_ids, row_length):
     documents = [ids for some in token_ids.values() for ids in some]

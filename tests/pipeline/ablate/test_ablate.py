@@ -209,7 +209,6 @@ def test_a_gpu_out_of_memory_is_said_and_the_others_go_on(tmp_path: Path, monkey
     assert go(plan, tmp_path / "out")["status"] == "done"
 
 
-@pytest.mark.slow
 def test_a_killed_ablation_goes_on_to_the_same_figures(tmp_path: Path) -> None:
     """kill -9 in the middle of an arm, then the same command: figures equal those of an ablation that nobody killed,
     bit for bit (a CPU repeats itself)."""
@@ -236,7 +235,6 @@ def test_a_killed_ablation_goes_on_to_the_same_figures(tmp_path: Path) -> None:
     assert "control, seed 0: is already done" in (tmp_path / "killed" / "log.txt").read_text()
 
 
-@pytest.mark.slow
 def test_workers_give_the_same_figures(finished: tuple[Path, dict[str, Any]]) -> None:
     plan, record = finished
     spread = run(

@@ -60,7 +60,6 @@ def test_only_workers_with_a_gpu_are_given_work_if_there_are_any() -> None:
         workers._of_these({}, None, "s")
 
 
-@pytest.mark.slow
 def test_a_worker_that_says_that_it_has_a_gpu_is_asked_to_use_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

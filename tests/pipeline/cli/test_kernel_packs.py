@@ -21,6 +21,8 @@ from gristmill.kernels.base import portable
 from gristmill.pipeline.cli import kernel_packs
 from gristmill.pipeline.errors import RunFailed
 
+pytestmark = pytest.mark.run
+
 ROOT = Path(__file__).resolve().parents[3]
 FLOORS = ("kernels", "mixing", "shards", "trainer", "classifiers", "stages", "pipeline")
 # how many functions of ours a process compiles for a stage, and where the stage is installed
@@ -84,7 +86,6 @@ def prepared(cache: Path, *args: str, **environ: str) -> list[Any]:
     return said
 
 
-@pytest.mark.slow
 def test_a_pack_of_another_install_leaves_nothing_to_compile(tmp_path: Path) -> None:
     pack = tmp_path / "pack.tar.zst"
     compiled_first, home, sha256, kind = prepared(tmp_path / "first", str(pack))
@@ -98,7 +99,6 @@ def test_a_pack_of_another_install_leaves_nothing_to_compile(tmp_path: Path) -> 
     assert prepared(tmp_path / "third", NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="")[3] != kind
 
 
-@pytest.mark.slow
 def test_kernels_that_came_with_the_package_serve_until_there_are_some_for_this_processor(tmp_path: Path) -> None:
     brought = tmp_path / "compiled"
     brought.mkdir()
@@ -121,7 +121,6 @@ def test_kernels_that_came_with_the_package_serve_until_there_are_some_for_this_
     assert with_package("fourth") == [count, count, [0, 0], True, 2]
 
 
-@pytest.mark.slow
 def test_a_kernel_that_two_processes_need_is_compiled_by_one(tmp_path: Path) -> None:
     environ = {**os.environ, "GRISTMILL_CACHE": str(tmp_path / "cache"), "GRISTMILL_PORTABLE": "0"}
     both = [

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import pickle
 import signal
 
 import pytest
 
-from gristmill.pipeline.engine.executor import InlineExecutor
+from gristmill.pipeline.engine.executor import InlineExecutor, results_in
 from gristmill.pipeline.store.records import Result, Task
+from gristmill.pipeline.store.serialize import dumps
 
 
-def work_here(patch: pytest.MonkeyPatch, executor: type[InlineExecutor] = InlineExecutor) -> None:
+class WiredExecutor(InlineExecutor):
+    """Tasks and results take the form in which they travel to workers and back."""
+
+    def run_task(self, task: Task) -> Result:
+        return results_in(dumps([super().run_task(pickle.loads(pickle.dumps(task)))]).decode())[0]
+
+
+def work_here(patch: pytest.MonkeyPatch, executor: type[InlineExecutor] = WiredExecutor) -> None:
     """Give runs an executor of this process in place of workers."""
     patch.setattr("gristmill.pipeline.run.run.DaskExecutor", lambda store, *_: executor(store))
 

@@ -30,6 +30,8 @@ from tests.pipeline.engine.elsewhere import Noting, certificates, elsewhere, slo
 from tests.pipeline.engine.here import work_here
 from tests.pipeline.runs import save, tree, written
 
+pytestmark = pytest.mark.run
+
 
 class Disturbing(Noting):
     """Does one thing after the other, each after a task at which something holds, or when it is told something."""

@@ -17,6 +17,8 @@ from gristmill.pipeline.store.records import Failure, Result, Task
 from gristmill.pipeline.store.storage import Store
 from tests.pipeline.runs import go, save, shared_texts, tree
 
+pytestmark = pytest.mark.run
+
 
 def task(name: str, kind: str = "partition", node: str = "docs") -> Task:
     return Task(kind=kind, task=name, node=node, key=name, cost=1, out="")

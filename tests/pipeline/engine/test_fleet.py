@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.pipeline.runs import go, lines, save, written
+
+pytestmark = pytest.mark.run
 
 DEADLY = """
 import os, time

@@ -25,6 +25,7 @@ from tests.pipeline.runs import go, save, shared_texts, written
 
 pytestmark = [
     pytest.mark.usefixtures("own_fork_server"),
+    pytest.mark.run,
 ]
 
 PAGES = "name: p\nsources:\n  crawl: {warc: {path: '*.warc.gz'}}\nstages: [extract, exact_dedup, write]\n"

@@ -12,6 +12,8 @@ from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.processes import gpus_here
 from tests.pipeline.runs import WORDS, go, lines, save
 
+pytestmark = pytest.mark.run
+
 STAGES = """
 import os
 import sys

@@ -22,6 +22,8 @@ from gristmill.pipeline.tasks.map_task import run_map_task
 from tests.pipeline.engine.here import work_here
 from tests.pipeline.runs import go, lines, save, written
 
+pytestmark = pytest.mark.run
+
 DEADLY = """
 import os, time
 from pathlib import Path

@@ -18,6 +18,8 @@ from gristmill.pipeline.tasks.isolation import command, run_isolated
 from gristmill.pipeline.tasks.map_task import run_map_task
 from gristmill.stages import Sample
 
+pytestmark = pytest.mark.run
+
 THEIRS = ("pipeline", "stages", "kernels")
 
 

@@ -16,6 +16,8 @@ import pytest
 
 from tests.pipeline.crawls import RUN, jsonl, outside, recipe, rejected, run_json, texts, written
 
+pytestmark = pytest.mark.run
+
 FORKS = """
 import os, subprocess, time
 from pathlib import Path

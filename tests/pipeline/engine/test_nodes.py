@@ -15,6 +15,8 @@ from gristmill.pipeline.engine.cluster import Where, connected
 from gristmill.pipeline.processes import CORES, assign_cores, describe_nodes, nodes_here
 from tests.pipeline.runs import save
 
+pytestmark = pytest.mark.run
+
 
 def made(root: Path, *cores: str) -> Path:
     for number, text in enumerate(cores):

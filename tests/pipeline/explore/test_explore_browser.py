@@ -14,6 +14,8 @@ from gristmill.pipeline.explore.server import Server
 from tests.pipeline.explore.explore_runs import EVIL_URL, Asker, finished, served
 from tests.pipeline.look.outfolder import FIRST, QUARANTINED, make
 
+pytestmark = pytest.mark.run
+
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="needs playwright: pip install playwright (no browser of its own)"
 )

@@ -26,6 +26,8 @@ from tests.pipeline.explore.explore_runs import Asker, Reply, finished, hashes, 
 from tests.pipeline.look.outfolder import make
 from tests.pipeline.runs import go, lines, save
 
+pytestmark = pytest.mark.run
+
 HOSTILE = "<script>alert('x')</script>"
 
 

@@ -356,7 +356,6 @@ def test_a_sample_is_a_share_of_the_files_and_grows_with_it() -> None:
     assert len(chosen(names, ["a/1*", "a/2*"], 1.0)) == 222
 
 
-@pytest.mark.slow
 def test_a_run_fetches_what_was_said_and_writes_what_a_folder_gives(
     tmp_path: Path, crawl: Crawl, server: Server
 ) -> None:

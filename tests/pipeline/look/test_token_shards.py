@@ -72,6 +72,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made(folder, "first")
 
 
+@pytest.mark.run
 def test_shards_are_the_same_for_any_workers_and_parts(run: Path) -> None:
     first = contents(run)
     assert set(first) == {"64", "256"} and len(first["64"]["shards"]) > 4

@@ -260,20 +260,21 @@ def test_a_second_run_in_the_same_folder(gristmill: Gristmill, tmp_path: Path) -
         )
 
 
-def test_a_disk_that_fills_up_and_is_made_larger(tmp_path: Path) -> None:
+@pytest.mark.run
+def test_a_disk_that_fills_up_and_is_made_larger(gristmill: Gristmill, tmp_path: Path) -> None:
     for i in range(6):
         jsonl(tmp_path / "docs" / f"{i}.jsonl", [noise(i, 1_000_000)])
     file = recipe(tmp_path, path="docs", more="parts: {files: 1}\n")
     out = tmp_path / "disk" / "out"
     with small_disk(tmp_path / "disk", "2m") as grow:
-        said = outside("run", file, "--out", out, "--workers", 1)
+        said = gristmill("run", file, "--out", out, "--workers", 1)
         last = said.err.strip().splitlines()[-1]  # after what there is so far
         assert said.code == 1 and all(
             part in last for part in (str(out), "the disk is full", "run the same command again")
         ), said.err
         assert left_over(out) == []
         grow("64m")
-        said = outside("run", file, "--out", out, "--workers", 1)
+        said = gristmill("run", file, "--out", out, "--workers", 1)
         assert said.code == 0, said.err
         assert written(out) == sorted(noise(i, 1_000_000) for i in range(6))
 
@@ -304,15 +305,15 @@ def test_an_option_that_is_wrong(gristmill: Gristmill, tmp_path: Path, args: lis
     assert said.code == 2 and args[0] in said.err
 
 
-def test_a_memory_that_is_no_size(tmp_path: Path) -> None:
+def test_a_memory_that_is_no_size(gristmill: Gristmill, tmp_path: Path) -> None:
     jsonl(tmp_path / "docs.jsonl", texts(2))
-    outside("run", recipe(tmp_path), "--memory", "lots", "--workers", 1).one_line(2, "--memory lots")
+    gristmill("run", recipe(tmp_path), "--memory", "lots", "--workers", 1).one_line(2, "--memory lots")
 
 
-def test_a_scheduler_that_is_not_there(tmp_path: Path) -> None:
+def test_a_scheduler_that_is_not_there(gristmill: Gristmill, tmp_path: Path) -> None:
     jsonl(tmp_path / "docs.jsonl", texts(2))
     start = time.monotonic()
-    outside("run", recipe(tmp_path), "--scheduler", "tcp://127.0.0.1:1").one_line(
+    gristmill("run", recipe(tmp_path), "--scheduler", "tcp://127.0.0.1:1").one_line(
         1, "no scheduler answers at tcp://127.0.0.1:1"
     )
     assert time.monotonic() - start < 30
@@ -481,12 +482,15 @@ def test_a_stage_file_that_is_no_text(gristmill: Gristmill, tmp_path: Path) -> N
     )
 
 
-def run_with_boom(folder: Path, deed: str, documents: list[str], mark: str = "MARK") -> Said:
+def run_with_boom(gristmill: Gristmill, folder: Path, deed: str, documents: list[str], mark: str = "MARK") -> Said:
     stage_file(folder, deed, mark)
     jsonl(folder / "docs.jsonl", documents)
-    return outside("run", recipe(folder, stages="['my_rules.py:Boom', write]"), "--out", folder / "out", "--workers", 1)
+    return gristmill(
+        "run", recipe(folder, stages="['my_rules.py:Boom', write]"), "--out", folder / "out", "--workers", 1
+    )
 
 
+@pytest.mark.run
 @pytest.mark.parametrize(
     ("deed", "error", "signs"),
     [
@@ -514,9 +518,9 @@ def run_with_boom(folder: Path, deed: str, documents: list[str], mark: str = "MA
     ],
 )
 def test_one_document_that_breaks_a_stage_is_put_aside_and_the_others_go_on(
-    tmp_path: Path, deed: str, error: str, signs: list[str]
+    gristmill: Gristmill, tmp_path: Path, deed: str, error: str, signs: list[str]
 ) -> None:
-    said = run_with_boom(tmp_path, deed, texts(5, mark_at=2))
+    said = run_with_boom(gristmill, tmp_path, deed, texts(5, mark_at=2))
     assert said.code == 0, said.err
     notes = said.err.splitlines()
     assert len(notes) == len(signs) and all(
@@ -534,14 +538,14 @@ def test_one_document_that_breaks_a_stage_is_put_aside_and_the_others_go_on(
     assert written(tmp_path / "out") == [t for i, t in enumerate(texts(5)) if i != 2]
 
 
-def test_a_stage_that_every_document_breaks_is_at_fault_itself(tmp_path: Path) -> None:
-    run_with_boom(tmp_path, "raise ValueError('too hot to handle')", texts(20), mark="document").one_line(
+def test_a_stage_that_every_document_breaks_is_at_fault_itself(gristmill: Gristmill, tmp_path: Path) -> None:
+    run_with_boom(gristmill, tmp_path, "raise ValueError('too hot to handle')", texts(20), mark="document").one_line(
         1, "boom: ", "all 20 documents", "ValueError: too hot to handle"
     )
 
 
-def test_a_stage_without_a_package_it_needs(tmp_path: Path) -> None:
-    run_with_boom(tmp_path, "import nosuchpackage", texts(5, mark_at=2)).one_line(
+def test_a_stage_without_a_package_it_needs(gristmill: Gristmill, tmp_path: Path) -> None:
+    run_with_boom(gristmill, tmp_path, "import nosuchpackage", texts(5, mark_at=2)).one_line(
         1, "boom (my_rules.py:Boom): ", "No module named 'nosuchpackage'"
     )
 

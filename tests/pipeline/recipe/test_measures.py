@@ -252,6 +252,7 @@ def test_measuring_beside_documents_copies_no_text(tmp_path: Path, calls) -> Non
     assert sorted(len(t) for _, t in written(out)) == [25, 35, 40]
 
 
+@pytest.mark.run
 def test_the_same_for_any_parts_and_workers(tmp_path: Path, calls) -> None:
     go(recipe(tmp_path, *RULES), tmp_path / "one")
     go(recipe(tmp_path, *RULES, parts="{files: 50, batch_bytes: 100}"), tmp_path / "two", workers=2)

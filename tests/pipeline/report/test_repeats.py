@@ -35,6 +35,7 @@ def crawl(folder: Path) -> None:
         (folder / "in" / f"f{f}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
+@pytest.mark.run
 @pytest.mark.parametrize(
     ("stage", "left", "stories", "notices"),
     [

@@ -45,9 +45,10 @@ AXE = next(
     None,
 )
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install '.[dev]')")
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="there is no Chromium at /usr/bin/chromium; set CHROMIUM to one"
-)
+pytestmark = [
+    pytest.mark.run,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium at /usr/bin/chromium; set CHROMIUM to one"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -200,6 +200,7 @@ def test_what_nothing_moves_is_what_the_run_kept(out: Path, survey: dict[str, An
     assert survey["kept"] and all(row["text"] for row in survey["kept"])
 
 
+@pytest.mark.run
 def test_a_survey_is_the_same_for_any_number_of_workers_and_is_not_done_without_need(
     out: Path, survey: dict[str, Any], tmp_path: Path
 ) -> None:

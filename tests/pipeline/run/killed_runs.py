@@ -247,7 +247,6 @@ def disturb(
 ) -> tuple[float, list[Outcome]]:
     """An undisturbed run, then `times` of each kind of kill; its seconds, and how each came out."""
     undisturbed = folder / "undisturbed"
-    case.finish(folder / "first")  # kernels and tables are made, which those after it find
     seconds = case.finish(undisturbed)
     if not survivors(undisturbed):
         raise RuntimeError("the undisturbed run wrote nothing; there is nothing to compare")

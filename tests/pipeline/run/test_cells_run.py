@@ -6,8 +6,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from benchmarks.pipeline.cells import recipe, recount
 from gristmill.pipeline.demo.crawl import write_crawl
 from tests.pipeline.runs import go, save
@@ -33,7 +31,6 @@ CAPS = {"topic=science": 3.0, "quality_tier=low": 1.0, "others": 4.0}
 SETTINGS = {"share": 0.3, "budget": 200_000, "caps": CAPS, "least": 6_000}
 
 
-@pytest.mark.slow
 def test_a_crawl_is_mixed_over_cells_and_every_number_is_in_its_files(tmp_path: Path) -> None:
     write_crawl(tmp_path / "crawl")
     save(tmp_path / "labels.py", STAGE)

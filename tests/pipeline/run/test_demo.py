@@ -13,6 +13,8 @@ import pytest
 from gristmill.pipeline.demo.check_shards import check_shards
 from gristmill.pipeline.demo.crawl import ROW_LENGTH
 
+pytestmark = pytest.mark.run
+
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
@@ -27,7 +29,6 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return out / "run", done.stdout
 
 
-@pytest.mark.slow
 def test_everything_is_as_planted_down_to_the_token_shards(demo: tuple[Path, str]) -> None:
     out, said = demo
     found, of = re.findall(r"(\d+) of (\d+) facts of the crawl came out as they were planted", said)[0]
@@ -36,7 +37,6 @@ def test_everything_is_as_planted_down_to_the_token_shards(demo: tuple[Path, str
     assert (out / "report.html").is_file() and (out / "shards" / "README.md").is_file()
 
 
-@pytest.mark.slow
 def test_shards_that_do_not_hold_what_was_written_are_seen(demo: tuple[Path, str]) -> None:
     out, _ = demo
     assert all(finding.ok for finding in check_shards(out, ROW_LENGTH))

@@ -12,6 +12,8 @@ import pytest
 
 from tests.pipeline.runs import go, save, shared_texts, written
 
+pytestmark = pytest.mark.run
+
 FILES = [f"f{n}.jsonl" for n in range(6)]
 
 
@@ -51,7 +53,7 @@ def test_the_order_of_files_does_not_matter(tmp_path: Path, usual: list[tuple[in
 
 def test_the_hash_seed_does_not_matter(tmp_path: Path, usual: list[tuple[int, str]]) -> None:
     shared_texts(tmp_path / "in")
-    for seed in ("0", "1", "4711"):
+    for seed in ("0", "4711"):
         command = [
             sys.executable,
             "-m",

@@ -53,6 +53,7 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple[in
     return folder, found
 
 
+@pytest.mark.run
 @pytest.mark.parametrize(("parts", "workers"), [("files: 50", 1), ("files: 1, max_bytes: 3000", 2)])
 def test_parts_and_workers_do_not_matter(
     tmp_path: Path, usual: tuple[Path, list[tuple[int, str]]], parts: str, workers: int

@@ -57,6 +57,7 @@ def unescaped(text: str) -> str:
     return re.sub(r"\\(.)", lambda found: "\n" if found[1] == "n" else found[1], text)
 
 
+@pytest.mark.run
 def test_a_finished_run_has_the_numbers_of_its_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     jsonl(tmp_path / "docs.jsonl", [*texts(30), *texts(5), "short"])
     made = recipe(tmp_path, stages="[gopher_quality: {min_words: 3}, exact_dedup, write]")

@@ -46,6 +46,7 @@ def test_what_is_in_flight_counts_at_the_mean_of_its_kind() -> None:
     assert budget.allows([task("f")]), "and one that is sent again is no other"
 
 
+@pytest.mark.run
 def test_a_run_stops_and_resumes_to_the_same_bytes(tmp_path: Path) -> None:
     for n in range(12):
         lines(tmp_path / "in" / f"{n}.jsonl", texts(20 + n))

@@ -14,6 +14,7 @@ RECIPE = "name: r\nparts: {files: 1}\nsources:\n  a: {jsonl: {path: in}}\nstages
 PASSAGES = [" ".join(f"p{number}w{k}" for k in range(12)) for number in range(3)]
 
 
+@pytest.mark.run
 def test_a_run_cuts_passages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for file in range(5):
         texts = [f"Before{file}x{row}. {PASSAGES[row % 3]}. After{file}x{row} and so on." for row in range(6)]

@@ -14,6 +14,8 @@ from tests.pipeline.inputs.false_crawl import Crawl, make_crawl
 from tests.pipeline.inputs.test_common_crawl import INDEX, read, recipe_of
 from tests.pipeline.store.object_store import settings
 
+pytestmark = pytest.mark.run
+
 s3fs = pytest.importorskip("s3fs")
 pytest.importorskip("moto")
 
@@ -25,7 +27,6 @@ def on_s3(crawl: Crawl, bucket: str) -> str:
     return f"s3://{bucket}"
 
 
-@pytest.mark.slow
 def test_a_dump_on_s3_is_that_of_a_folder(tmp_path: Path, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in settings(endpoint).items():
         monkeypatch.setenv(name, value)

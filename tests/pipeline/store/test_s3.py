@@ -18,6 +18,8 @@ from gristmill.pipeline.look.overview import overview, render
 from gristmill.pipeline.look.run_folder import RunFolder
 from tests.pipeline.store.object_store import settings
 
+pytestmark = pytest.mark.run
+
 s3fs = pytest.importorskip("s3fs")
 pytest.importorskip("moto")
 
@@ -55,7 +57,6 @@ def recipe_for(path: Path, inputs: str) -> Path:
     return path
 
 
-@pytest.mark.slow
 def test_an_object_store_holds_the_same_run(tmp_path: Path, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     local = tmp_path / "in"
     local.mkdir()

@@ -36,7 +36,7 @@ def rendered(source, form, without=()):
             "3. a\n2. b\n1. c\n   1. d",
             "3. a\n2. b\n1. c\n   1. d",
         ),
-        ("<ol data-start=7 start=x><li>a</ol><ol start=99999999999><li>b</ol>", "1. a\n1. b", "1. a\n1. b"),
+        ("<ol data-start=7 start=x><li>a</ol><ol start=99999999999><li>b</ol>", "1. a\n1. b", "1. a\n\n1) b"),
         ("<pre><ol start=4><li>a<li>  b</ol></pre>", "a\n  b", "```\na\n  b\n```"),
         ("<ul><li><h3>a</h3><p>b<li><h3>c</h3></ul>", "a\n\nb\n\nc", "### a\n\nb\n\n### c"),
         ("<blockquote><p>a<p>b</blockquote>c", "a\n\nb\n\nc", "> a\n>\n> b\n\nc"),
@@ -54,6 +54,30 @@ def rendered(source, form, without=()):
             "<table><tr><td><pre>1\n2</pre><td><pre>x\n y</pre></table>",
             "1\n2\n\nx\n y",
             "```\n1\n2\n```\n\n```\nx\n y\n```",
+        ),
+        ("<ol><li>a<li value=7>b<li>c<li value=-1>d<li value=x>e</ol>", *["1. a\n7. b\n8. c\n-1. d\n0. e"] * 2),
+        ("<ol reversed start=9><li>a<li value=' +3px'>b<li>c</ol>", *["9. a\n3. b\n2. c"] * 2),
+        ("<ol><li>a<li value=9999999999>b</ol><ul><li value=4>c</ul>", "1. a\n2. b\n- c", "1. a\n2. b\n\n- c"),
+        # lists that follow each other
+        ("<ul><li>a<li>b</ul><ul><li>c</ul>", "- a\n- b\n- c", "- a\n- b\n\n* c"),
+        ("<ol><li>a</ol><div><ol><li>b<li>c</ol></div>", "1. a\n1. b\n2. c", "1. a\n\n1) b\n2) c"),
+        ("<ul><li>a</ul><ul><li>b</ul><ul><li>c</ul>", "- a\n- b\n- c", "- a\n\n* b\n\n- c"),
+        ("<ul><li>a</ul><ol><li>b</ol><p>c<ul><li>d</ul>", "- a\n1. b\n\nc\n\n- d", "- a\n\n1. b\n\nc\n\n- d"),
+        (
+            "<ul><li>a<ul><li>b</ul><ul><li>c</ul><li>d</ul>",
+            "- a\n  - b\n  - c\n- d",
+            "- a\n  - b\n\n  * c\n- d",
+        ),
+        ("<ul><li>a</li><ul><li>b</li></ul><li>c</ul>", *["- a\n- b\n- c"] * 2),  # one list, wrongly nested
+        (
+            "<table><tr><th>a<th>b<tr><td>c<td><ul><li>d<li>e.<li>f</ul>g</table>",
+            "a | b\nc | d; e. f g",
+            "| a | b |\n| --- | --- |\n| c | d; e. f g |",
+        ),
+        (
+            "<table>x<tr><th>a<th>b<tr>y<td>c<td>d</table>",
+            "x\n\na | b\ny\n\nc\n\nd",
+            "x\n\n| a | b |\n| --- | --- |\n\ny\n\nc\n\nd",
         ),
         ("<dl><dt>a<dd>b<dd>c<dt>d<dd>e</dl>", "a\nb\nc\n\nd\ne", "a\n: b\n: c\n\nd\n: e"),
         ("", "", ""),
@@ -135,6 +159,7 @@ def test_many_lists_that_count_down_are_counted_once():
 
 
 ITEMS = ["<ul>", "</ul>", "<ol>", "<ol start=-3>", "<ol reversed>", "</ol>", "<li>", "<li>", "</li>", "<h3>", "</h3>"]
+ITEMS += ["<li value=7>", "</ul><ul>", "</ol><ol><li>", "</ul><ol><li>"]
 OTHERS = ["<blockquote>", "</blockquote>", "<dl><dt>", "<dd>", "</dl>", "<table>", "<tr>", "<td>", "</table>", "<p>"]
 WORDS = [" a", "<br>b ", "c<br>d<br>e", "żółw &amp; 水", "<p>"]
 
@@ -149,6 +174,6 @@ def test_the_kernel_writes_paragraphs_and_lists_as_the_plain_code_does(form, pie
     places = places_of(page.tag, page.parent, page.element[blocks])
     around = places.rows[page.element[blocks]]
     units = _units(page, blocks.tolist(), form, places, around, {})
-    plain = _joined(units, _marked_items(page, units, numbered(source, page)), form, {})
+    plain = _joined(units, _marked_items(page, units, numbered(source, page), form), form, {})
     with patch("gristmill.stages.extract.render.table_rows", lambda *_: {}):
         assert render(page, chosen, form, numbered(source, page)) == plain

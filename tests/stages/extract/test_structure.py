@@ -135,11 +135,50 @@ def test_what_stands_beside_a_heading_to_edit_or_link_it_is_left_out(tag, name):
         ("<tr><td>a<td><td>b<tr><td>c<td><td>d", "| a | b |\n| --- | --- |\n| c | d |"),
         ("<tr><td colspan=2>title<tr><th>a<th>b<tr><td>c<td>d", "title\n\n| a | b |\n| --- | --- |\n| c | d |"),
         ("<tr><th>a<th>b<tr><td><p>c<p>d<td>e<tr><td>f<td>g", "| a | b |\n| --- | --- |\n| c d | e |\n| f | g |"),
+        ("<tr><th>a<th>b<tr><td><h4>c</h4><p>d<td><pre>e</pre><tr><td>f<td>three words here",
+         "| a | b |\n| --- | --- |\n| c d | e |\n| f | three words here |"),
+        ("<tr><td colspan=2><h3>title</h3><tr><th>a<th>b<tr><td>c<td>d", "### title\n\n| a | b |\n| --- | --- |\n| c | d |"),
+        ("<tr><td>1<td><p>a<p>by b<td>9<tr><td>2<td><p>c<p>by d<td>8<tr><td>3<td><p>e<p>by f<td>7",
+         "| 1 | a by b | 9 |\n| --- | --- | --- |\n| 2 | c by d | 8 |\n| 3 | e by f | 7 |"),
     ],
 )  # fmt: skip
 def test_tables_keep_their_columns(source, markdown):
     found = written(f"<table>{source}</table>")
     assert found == markdown if markdown else "a | b" in found
+
+
+ROW = """<tr><td><a href=/{0}><img src={0}.jpg></a><td><h3><a href=/{0}>Kettle {0}</a></h3><p>steel<p>1.{0} l
+<td><ul><li>quiet<li>quick</ul><td><div>{0} EUR</div><form><select><option>1<option>2</select><button>Add to cart</button></form>"""
+
+
+def test_rows_of_a_product_table_are_rows():
+    found = written(
+        "<table><tr><th><th>Product<th>Features<th>Price" + "".join(map(ROW.format, range(1, 11))) + "</table>"
+    )
+    assert found.split("\n") == [
+        "| Product | Features | Price |",
+        "| --- | --- | --- |",
+        *(f"| Kettle {n} steel 1.{n} l | quiet; quick | {n} EUR Add to cart |" for n in range(1, 11)),
+    ]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        f"<tr><td><p>menu<td><h2>one</h2><p>other {'a text ' * 90}",  # one row: columns of a page
+        f"<tr><td>name<td>date<tr><td><p>one<p>other<td><p>{'post ' * 70}<p>signature",
+        "<tr><td><h3>one</h3><p>other<td><h3>card</h3><p>text" * 3,
+        "<tr><td><p>one<p>other<td><p>card<p>text" * 3,
+        f"<tr><th>a<th>b<tr><td><p>one<p>other {'x ' * 1500}<td>c",
+        "<tr><th>a<th>b<tr><td><p>one<p>other" + "<p>c" * 30 + "<td>d",
+        "<tr><th>a<th>b<tr><td><pre>one\nother</pre><td>c",
+        "<tr><td><p>one<p>other<td>c<tr><td>d<td><table><tr><td>e</table>",
+    ],
+)
+def test_cells_of_a_layout_are_paragraphs(source):
+    lines = written(f"<table>{source}</table>").split("\n")
+    assert [line.strip("# ") for line in lines if "one" in line] == ["one"] * source.count("one")
+    assert sum(line.startswith("other") for line in lines) == source.count("other")
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,6 @@ def test_who_stays_does_not_hang_on_parts():
     assert other != first  # among equals
 
 
-@pytest.mark.slow
 def test_five_million_scores_with_heavy_ties():
     """Half of them one value; the share is within 0.1 % of what was asked."""
     chance = np.random.default_rng(0)

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as arrays
 
 from gristmill.stages.pdf.document import PdfText, text_of
 from gristmill.stages.pdf.files import Opened, Page, read_pdf
-from tests.stages.pdf.made_pdfs import FONT, GARBLED, SCAN, Text, column, pdf, prose
+from tests.stages.pdf.made_pdfs import FONT, GARBLED, SCAN, Text, clustered, column, pdf, prose
 
 pytest.importorskip("pypdfium2")
 
@@ -210,6 +210,17 @@ def test_text_from_right_to_left_is_put_in_order_by_its_places():
     second = [(letter, 430.0 - 6 * i) for i, letter in enumerate(hebrew)]
     for line in ([*first, *number, *second], [*reversed(first), *number, *reversed(second)]):  # either order is met
         assert text_of(Opened(1, {}, [drawn_page([line])])).text == f"{hebrew} 1948 {hebrew}"
+
+
+@pytest.mark.parametrize("draws_spaces", [True, False])
+@pytest.mark.parametrize(
+    "line",
+    ["இது ஒரு சிறிய ஆலை", "ఇది ఒక చిన్న మర", "এটি একটি ছোট কল", "นี่คือ โรงสี เล็ก", "यह एक छोटी चक्की है"],
+    ids=["Tamil", "Telugu", "Bengali", "Thai", "Hindi"],
+)
+def test_words_of_clusters_have_the_spaces_that_are_drawn_and_no_others(line: str, draws_spaces: bool):
+    made = read(clustered([line, *[""] * 3, line], draws_spaces))
+    assert made.text == f"{line}\n\n{line}"
 
 
 def test_lines_of_scripts_without_spaces_are_joined_without_one():

@@ -162,7 +162,6 @@ def test_what_is_a_letter_is_what_the_package_has_as_one():
         assert bool(letters.pre_tokenize_str(chr(point))) == bool(classes()[point] & byte_level.LETTER)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("family", ["ours", "gpt2", "llama3", "qwen2"])
 @pytest.mark.parametrize("file", ["prose", "rule_verdicts", "languages"])
 def test_ids_of_real_texts_are_those_of_the_package(family, file):

@@ -102,7 +102,6 @@ def test_the_fastest_is_of_those_that_the_card_can_do(
     assert fastest(torch.device("cpu")) is attend
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("window", [CAUSAL, (40, 0), (130, 3)])
 def test_the_compiled_kernel_looks_at_these_blocks_alone(window: Window, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the CPU there is one for the way forward."""

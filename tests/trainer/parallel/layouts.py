@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import json
 import math
-import multiprocessing
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,10 +29,12 @@ from gristmill.trainer.model.packed import pack_documents
 from gristmill.trainer.model.shapes import DecoderShape, Mixture
 from gristmill.trainer.parallel.ranks import ALONE, RankGroup, grid_of, join_ranks
 from gristmill.trainer.parallel.spread import SpreadStepper, spread
+from gristmill.trainer.run.settings import Training
 from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.checkpoint import steps
 from gristmill.trainer.step.muon import Muon
 from gristmill.trainer.step.optim import AdamW
+from tests.trainer.forked_ranks import forked
 
 SHAPE = DecoderShape(97, 32, 2, 4, 2, 48, tied=True)
 SPARSE = DecoderShape(97, 32, 3, 4, 2, 48, qk_norm="head", experts=Mixture(4, 2, 24, "sigmoid", shared=1, dense=(1,)))
@@ -61,7 +62,7 @@ class Layout:
     optimizer: Any = ADAMW
     shape: DecoderShape = SHAPE
     together: bool = False  # an update's pieces in one pass (of each rank)
-    seed: int = 0
+    seed: int = 0  # of the weights
     replicas: int = 1
     replica_gradients: str = "float32"
 
@@ -70,15 +71,21 @@ class Layout:
         """The same training by one rank."""
         return replace(self, zero=0, tensor=1, context=1, replicas=1)
 
+    @property
+    def training(self) -> Training:
+        same = {each.name for each in fields(Training)} & vars(self).keys() - {"schedule", "compile"}
+        return Training(
+            1,
+            64,
+            **{name: getattr(self, name) for name in same},
+            pipeline_schedule=self.schedule if self.pipeline > 1 else None,
+            compile=bool(self.compile),
+        )
+
     def stepper(self, ranks: RankGroup = ALONE) -> SpreadStepper:
         model = initialise(Decoder(self.shape, attend_whole if self.compile else attend), self.seed)
         with patch.object(torch, "compile", partial(torch.compile, backend=self.compile, fullgraph=True)):
-            return spread(
-                model, self.optimizer, self.precision, self.zero, ranks,
-                tensor=self.tensor, context=self.context, replicas=self.replicas, replica_gradients=self.replica_gradients,
-                pipeline=self.pipeline, schedule=self.schedule, experts=self.experts, offload=self.offload,
-                recompute=self.recompute, compile=bool(self.compile),
-            )  # fmt: skip
+            return spread(model, self.training, ranks)
 
 
 def attend_whole(q_THD: Tensor, k_THD: Tensor, v_THD: Tensor, cuts_q: Tensor, cuts_k: Tensor, *rest: Any) -> Tensor:
@@ -135,7 +142,7 @@ Job = Callable[[Path, RankGroup], None]
 
 
 def on_rank(rank: int, count: int, folder: str, jobs: tuple[Job, ...]) -> None:
-    """What a spawned process does: the jobs in turn, over gloo."""
+    """What each process does: the jobs in turn, over gloo."""
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1")
     os.environ["MASTER_PORT"] = (Path(folder) / "port").read_text()
     torch.set_num_threads(1)
@@ -150,15 +157,7 @@ def together(jobs: tuple[Job, ...], folder: Path, count: int = 2) -> list[int | 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         (folder / "port").write_text(str(free.getsockname()[1]))
-    context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=on_rank, args=(rank, count, str(folder), jobs)) for rank in range(count)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(300)
-        if process.exitcode is None:
-            process.kill()
-    return [process.exitcode for process in processes]
+    return forked(count, on_rank, count, str(folder), jobs)
 
 
 @dataclass(frozen=True)
@@ -309,11 +308,11 @@ class Gathered:
         with pytest.raises(ValueError, match="cannot be cut into groups of 3"):
             grid_of(ranks, 3)
         for wrong, match in (
-            (Layout(tensor=2, zero=2), "go with zero 0 or 1"),
-            (Layout(zero=3, optimizer=Muon()), "needs whole matrices"),
+            (Layout(tensor=2, zero=2), "take zero 1, or tensor 1"),
+            (Layout(zero=3, optimizer=Muon()), "which Muon needs whole"),
             (Layout(tensor=2, shape=DecoderShape(97, 32, 1, 4, 1, 48)), "cannot share 1 kv_heads equally"),
-            (Layout(pipeline=2, zero=2), "zero 0 or 1, not 2"),
-            (Layout("fp16", pipeline=2, schedule="zb1p"), "neither compiled blocks nor fp16"),
+            (Layout(pipeline=2, zero=2), "zero 0 or 1 in its stages, not 2"),
+            (Layout("fp16", pipeline=2, schedule="zb1p"), "which neither fp8, fp16 nor compiled"),
             (Layout(pipeline=2, schedule="zbv"), "has 4 stages, the model 2 blocks"),
         ):
             with pytest.raises(ValueError, match=match):

@@ -33,8 +33,7 @@ from gristmill.trainer.parallel.pipeline import DeferredWeights
 from gristmill.trainer.parallel.pipeline_plan import plan_for
 from gristmill.trainer.parallel.ranks import RankGroup
 from gristmill.trainer.parallel.spread import spread
-from gristmill.trainer.run.settings import SCHEDULES, SPLIT, Schedule
-from gristmill.trainer.step.optim import AdamW
+from gristmill.trainer.run.settings import SCHEDULES, SPLIT, Schedule, Training
 from gristmill.trainer.step.recompute import Recompute, is_costly, with_recompute
 
 T = 1024
@@ -273,7 +272,7 @@ def test_a_pipeline_that_is_dropped_leaves_no_weights(schedule: Schedule) -> Non
     try:
         model = initialise(Decoder(replace(SHAPE, tied=True)), 0)
         ranks = RankGroup(1, 2, torch.distributed.group.WORLD)
-        stepper = spread(model, AdamW(), ranks=ranks, pipeline=2, schedule=schedule)
+        stepper = spread(model, Training(1, 64, pipeline=2, pipeline_schedule=schedule, precision="float32"), ranks)
         weights = [weakref.ref(weight) for weight in stepper.model.parameters()]
         del model, stepper
         gc.collect()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import socket
 from datetime import timedelta
@@ -12,6 +11,9 @@ import pytest
 import torch
 
 from gristmill.trainer.parallel.ranks import ALONE, Grid, RankError, current_ranks, grid_of, join_ranks
+from tests.trainer.forked_ranks import forked
+
+pytestmark = pytest.mark.run
 
 
 def test_without_torchrun_a_process_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,16 +55,11 @@ def test_ranks_end_together_or_say_that_one_is_lost(tmp_path: Path, dies: int | 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=work, args=(rank, port, str(tmp_path), dies)) for rank in range(3)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(100)
+    ended = forked(3, work, port, str(tmp_path), dies, seconds=100)
     said = {rank: (tmp_path / f"{rank}").read_text() for rank in range(3) if rank != dies}
     if dies is None:
         assert set(said.values()) == {"6.0 False"}
     else:
-        assert [process.exitcode for process in processes] == [0, 7, 0]
+        assert ended == [0, 7, 0]
         assert said.keys() == {0, 2}
         assert all(f"rank {rank} of 3 lost another rank" in text for rank, text in said.items())

@@ -18,6 +18,8 @@ from gristmill.trainer.parallel.replicas import BLOCK, ReplicaSum, _decode, _enc
 from gristmill.trainer.step import checkpoint
 from tests.trainer.parallel.layouts import Curve, Job, Layout, Resumed, Saved, Trained, go, together
 
+pytestmark = pytest.mark.run
+
 EXACT = {
     "zero 0": Layout(replicas=2),
     "zero 1": Layout(replicas=2, zero=1),

@@ -17,6 +17,7 @@ from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.muon import Muon, newton_schulz, orthogonalise, scale_of
 from gristmill.trainer.step.optim import AdamW, update
 from gristmill.trainer.step.stepper import stepper_of
+from tests.trainer.forked_ranks import forked
 
 SHAPE = DecoderShape(vocabulary=31, hidden=16, layers=2, heads=4, kv_heads=2, mlp=24, context=64)
 SETTINGS = Muon(rate=0.02, weight_decay=0.1, adamw=AdamW(rate=0.01, weight_decay=0.1, betas=(0.9, 0.95)))
@@ -246,9 +247,8 @@ def _cut_rank(rank: int, folder: str) -> None:
     torch.distributed.destroy_process_group()
 
 
-@pytest.mark.slow
 def test_matrices_cut_over_ranks_are_stepped_on_as_wholes(tmp_path: Path) -> None:
-    torch.multiprocessing.spawn(_cut_rank, (str(tmp_path),), nprocs=2)
+    assert forked(2, _cut_rank, str(tmp_path)) == [0, 0]
     network = model()
     optimizer = SETTINGS.optimizer(network)
     for _ in range(2):

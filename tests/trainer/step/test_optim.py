@@ -21,6 +21,7 @@ from gristmill.trainer.step.optim import (
     update,
 )
 from gristmill.trainer.step.precision import autocast_for
+from tests.trainer.forked_ranks import forked
 
 SETTINGS = AdamW(rate=0.01, weight_decay=0.1, faster=(("2.", 3.0),))
 
@@ -145,7 +146,7 @@ def _rank(rank: int, folder: str) -> None:
 
 
 def test_two_ranks_with_unequal_shares_make_the_update_of_one(tmp_path: Path) -> None:
-    torch.multiprocessing.spawn(_rank, (str(tmp_path),), nprocs=2)
+    assert forked(2, _rank, str(tmp_path)) == [0, 0]
     network = model()
     optimizer = SETTINGS.optimizer(network)
     for _ in range(3):
