@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 
 help:
 	@echo "make demo    run the whole mill on a small crawl, offline, into demo/"
-	@echo "make wheel   build dist/gristmill-*.whl, with compiled kernels for the demo"
+	@echo "make wheel   build dist/gristmill-*.whl, with compiled kernels for first runs"
 	@echo "make test    run the tests (make unit: only those that start no processes)"
 	@echo "make lint    run ruff and mypy"
 	@echo "make api     renew the list of the public interface (tests/public_interface.txt), and show what changed"
@@ -36,8 +36,8 @@ $(VENV)/.installed-dev: $(INSTALLS) | $(BIN)/python
 demo: $(VENV)/.installed
 	$(BIN)/gristmill demo --out demo
 
-# With kernels compiled for any x86-64 processor of the last ten years, for this Python and numba: `gristmill demo`
-# uses them. Those of other Pythons that are in kernels/compiled are packed too.
+# With kernels compiled for any x86-64 processor of the last ten years, for this Python and numba: a first run begins
+# with them. Those of other Pythons that are in kernels/compiled are packed too.
 wheel: $(VENV)/.installed
 	GRISTMILL_CACHE=build/kernels $(BIN)/gristmill maintain warm --portable --to kernels/compiled
 	rm -rf build/lib

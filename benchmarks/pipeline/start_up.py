@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""How long it takes until commands that only read answer: `--help`, and `plan` of two recipes; and until Python has
-`gristmill.extract`.
+"""How long it takes until commands that only read answer: `--help`, and `plan` of two recipes; until Python has
+`gristmill`; and until it has the text of a first page, by `gristmill.extract` and by others.
 
     python -m benchmarks.pipeline.start_up [--rounds 5]
 
@@ -30,11 +30,25 @@ RECIPES = {
         "stages: [extract, minhash_dedup, tokenize: {vocab_size: 4096}, pack: {row_length: 2048}]\n"
     ),
 }
+PAGE = "<title>Bread</title><h1>Bread</h1><p>The house bakes it on Sundays, when the oven is warm from the week."
 STARTS = {
     "gristmill --help": [*GRISTMILL, "--help"],
     "gristmill plan: jsonl, gopher_quality, write": [*GRISTMILL, "plan", "words.yaml"],
     "gristmill plan: html, extract, minhash_dedup, tokenize, pack": [*GRISTMILL, "plan", "pages.yaml"],
-    "import gristmill; gristmill.extract": [sys.executable, "-c", "import gristmill; gristmill.extract"],
+    "python: pass": [sys.executable, "-c", "pass"],
+    "import gristmill": [sys.executable, "-c", "import gristmill"],
+    "import gristmill; gristmill.extract(html)": [
+        sys.executable,
+        "-c",
+        f"import gristmill; gristmill.extract({PAGE!r})",
+    ],
+    "trafilatura.extract(html)": [sys.executable, "-c", f"import trafilatura; trafilatura.extract({PAGE!r})"],
+    "resiliparse extract_plain_text(html)": [
+        sys.executable,
+        "-c",
+        "from resiliparse.extract.html2text import extract_plain_text\n"
+        f"extract_plain_text({PAGE!r}, main_content=True)",
+    ],
 }
 
 

@@ -2,10 +2,11 @@
 
     python -m benchmarks.soak.other_machine write FILE [--only NAME ...] [--seeds 0 1 2 3]
     python -m benchmarks.soak.other_machine compare FILE [OTHER] [--only NAME ...]    OTHER: else this machine's answers
+    python -m benchmarks.soak.other_machine compare tests/fixtures/kernel_answers.json --portable
 
 `write` on one machine and `compare` on the other, or `compare` two files; the committed reference, which a test holds,
-is tests/fixtures/kernel_answers.json (x86-64; renew it with `write` where an answer was changed on purpose). Exit code 1
-where answers differ. As a proof of soak.py a case is a seed and a quarter of the kernels: the answers of this processor
+is tests/fixtures/kernel_answers.json (x86-64; renew it with `write` where an answer was changed on purpose). `--portable`
+answers by kernels that are compiled as a wheel has them. Exit code 1 where answers differ. As a proof of soak.py a case is a seed and a quarter of the kernels: the answers of this processor
 against those of a process whose kernels are compiled for the least processor of its kind, without vectors beyond the
 baseline.
 """
@@ -21,6 +22,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from gristmill.kernels.base import portable
 from tests.kernel_answers import ANSWERS, SEEDS, answers
 
 REFERENCE = Path(__file__).resolve().parents[2] / "tests" / "fixtures" / "kernel_answers.json"
@@ -59,7 +61,10 @@ def main() -> None:
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE")
     parser.add_argument("--only", nargs="+", choices=tuple(ANSWERS), default=tuple(ANSWERS), metavar="NAME")
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
+    parser.add_argument("--portable", action="store_true")
     given = parser.parse_args()
+    if given.portable:
+        os.environ.update(portable.ENVIRONMENT)  # numba is not imported yet
     if given.what == "write":
         [file] = given.files
         file.write_text(json.dumps(answers(given.seeds, given.only), indent=1) + "\n")
@@ -67,7 +72,8 @@ def main() -> None:
     first, *others = (json.loads(file.read_text()) for file in given.files)
     other = others[0] if others else answers(given.seeds, given.only)
     unlike = differences({name: first[name] for name in given.only if name in first}, other)
-    machine = f"{platform.machine()} {platform.system()}, Python {platform.python_version()}"
+    kind = "for any processor of its kind" if given.portable else "for this processor"
+    machine = f"{platform.machine()} {platform.system()}, Python {platform.python_version()}, kernels {kind}"
     print(json.dumps({"what": "kernels on another machine", "machine": machine, "differ": unlike}))
     sys.exit(bool(unlike))
 

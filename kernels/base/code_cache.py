@@ -47,6 +47,14 @@ def code_folder(module: str) -> Path:
     return folder
 
 
+def stored(folder: str, name: str) -> bytes | None:
+    """A file of compiled code: of this machine, or of a pack that came from elsewhere."""
+    for root in (cache_folder(), *sorted((cache_folder() / PACKS).glob("[0-9a-f]*"))):
+        with contextlib.suppress(FileNotFoundError):
+            return (root / folder / name).read_bytes()
+    return None
+
+
 def folder_name(module: str) -> str:
     return f"kernels-{hash_of_code(module)}"
 

@@ -7,6 +7,7 @@ here is compiled then (`compiler.py`), so a program that only reads the settings
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import cached_property, update_wrapper
 from importlib import import_module
@@ -23,13 +24,13 @@ class Deferred:
     def __init__(self, function: Callable[..., Any], compile_by: Callable[[ModuleType], Any]) -> None:
         update_wrapper(self, function)
         self.py_func = function
-        self._compile_by = compile_by
+        self.compile_by = compile_by
 
     @cached_property
     def compiled(self) -> Any:
         from gristmill.kernels.base import compiler  # and numba
 
-        return self._compile_by(compiler)
+        return self.compile_by(compiler)
 
     @property
     def _numba_type_(self) -> Any:
@@ -42,9 +43,22 @@ class Deferred:
     __call__ = property(attrgetter("compiled"))
 
 
+class DeferredKernel(Deferred):
+    """A kernel, of which the process keeps account."""
+
+    @cached_property
+    def compiled(self) -> Any:
+        from gristmill.kernels.base import compiler
+
+        compiler.in_use()[self] = None
+        return self.compile_by(compiler)
+
+    __call__ = property(attrgetter("compiled"))
+
+
 def kernel(function: F, **options: Any) -> F:
     """Compiles a loop that releases the GIL, and caches it. Division by zero gives inf or NaN, never an exception."""
-    return cast(F, Deferred(function, lambda compiler: compiler.kernel(function, options)))
+    return cast(F, DeferredKernel(function, lambda compiler: compiler.kernel(function, options)))
 
 
 def helper(function: F, **options: Any) -> F:
@@ -69,3 +83,10 @@ class DeferredModule:
 
 ir = DeferredModule(lambda: import_module("llvmlite.ir"))  # for intrinsics
 types = DeferredModule(lambda: import_module("numba.core.types"))
+
+
+def take_over() -> None:
+    """Let kernels that came with the package give way to those that were compiled for this processor since."""
+    compiler = sys.modules.get("gristmill.kernels.base.compiler")
+    if compiler is not None:
+        compiler.take_over()

@@ -12,6 +12,7 @@ from functools import cache
 
 import numpy as np
 
+from gristmill.kernels.base import portable
 from gristmill.kernels.base.code_cache import cache_folder, hash_of_code
 from gristmill.kernels.base.compiled import helper
 from gristmill.kernels.base.types import Array
@@ -115,7 +116,7 @@ def kept_table(name: str, make: Callable[[], Array]) -> Array:
 
     # named by the code that makes it too: another definition must not find the old table
     path = cache_folder() / f"table-{name}-{hash_of_code(make.__module__)}-{regex.__version__}.npy"
-    if not path.exists():
+    if not path.exists() and not (portable.serve() and path.exists()):  # which unpacks tables too
         table = make()
         with whole_file(path, durable=False) as file:
             np.save(file, table)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shlex
 from pathlib import Path
 from typing import Annotated
@@ -28,9 +27,6 @@ def demo(
 ) -> None:
     """Make a small crawl with known answers, run it and check the result."""
     from gristmill.kernels.base import portable
-
-    compiled = portable.choose()  # before anything imports numba
-    from gristmill.pipeline.cli.kernel_packs import unpack
     from gristmill.pipeline.demo.check import check
     from gristmill.pipeline.demo.check_shards import check_shards
     from gristmill.pipeline.demo.crawl import ROW_LENGTH, write_crawl
@@ -43,10 +39,8 @@ def demo(
     crawl.mkdir(parents=True, exist_ok=True)
     show, log = console(), console(stderr=True)
     log.print(f"making a crawl of planted duplicates, bad pages and secrets in {escape(str(crawl))}")
-    if compiled:
-        unpack(compiled, hashlib.sha256(compiled).hexdigest())
     truth = write_crawl(crawl)
-    if compiled:
+    if portable.file().is_file():
         log.print("running it, by the kernels that came with the package")
     else:
         log.print("running it; on a new machine kernels are compiled first, which takes a minute once")

@@ -43,6 +43,7 @@ def warm(
     from gristmill.kernels.base import portable as portable_kernels
     from gristmill.kernels.common.files import write_whole
 
+    os.environ.update([portable_kernels.REFUSED])
     if portable:
         os.environ.update(portable_kernels.ENVIRONMENT)  # numba is not here yet
     from gristmill.pipeline.cli.kernel_packs import file_name, packed, unpack

@@ -11,8 +11,9 @@ import gc
 import os
 import select
 import sys
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +26,7 @@ from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.processes import (
     RECIPE,
     adopt_orphans,
+    cores_here,
     end_with_parent,
     ending_with_parent,
     how_it_ended,
@@ -45,6 +47,9 @@ MODULES = (
     "rich.console",
     "rich.markup",
 )
+OURS = "gristmill.stages."
+MOST_COMPILERS = 8  # processes, of up to 0.8 GB each
+SHORT_RUN = 30.0  # seconds that no kernel is worth replacing for
 UNSAFE_TO_FORK = ("torch",)  # its threads do not survive, and a GPU that was touched is lost to the workers
 
 
@@ -56,6 +61,7 @@ def load(recipe: str | None) -> None:
         pa.array([])  # pyarrow imports pandas here, where it is installed, and not in each worker
         if recipe is not None:
             load_stages(Path(recipe))
+            replace_kernels_of_package()
 
 
 @contextlib.contextmanager
@@ -77,16 +83,87 @@ def load_stages(recipe: Path) -> None:
     from gristmill.pipeline.recipe import recipe as recipes
 
     with contextlib.suppress(Exception):
-        for stage in make_plan(recipes.load(recipe)).to_prepare():
-            try:
-                if type(stage).__module__.startswith("gristmill.stages.") and not any(
-                    name in sys.modules for name in UNSAFE_TO_FORK
-                ):
-                    prepare(stage)
-                else:
-                    prepare_in_child(stage)
-            except RunFailed as error:
-                failures.append(str(error))
+        prepare_all(make_plan(recipes.load(recipe)).to_prepare())
+
+
+def prepare_all(stages: Sequence[Stage]) -> None:
+    """Prepare stages. As soon as a kernel is to be compiled, other processes prepare the next stages, whose kernels
+    are in the cache when this process comes to them."""
+    ours = [number for number, stage in enumerate(stages[:256]) if type(stage).__module__.startswith(OURS)]
+    reading, writing = os.pipe()  # each process that reads a byte takes the stage of that number
+    os.write(writing, bytes(ours))
+    os.close(writing)
+    done: set[int] = set()
+    children: list[int] = []
+
+    def prepare_next() -> None:
+        while number := os.read(reading, 1):
+            done.add(number[0])
+            try_to_prepare(stages[number[0]])
+
+    def start_others() -> None:
+        for _ in range(min(cores_here(), len(ours), MOST_COMPILERS) - 1):
+            child = os.fork()
+            if not child:
+                try:
+                    end_with_parent()
+                    prepare_next()
+                finally:
+                    os._exit(0)
+            children.append(child)
+
+    with at_first_compilation(start_others):
+        prepare_next()
+    os.close(reading)
+    for child in children:
+        os.waitpid(child, 0)
+    for number, stage in enumerate(stages):
+        if number not in done:
+            try_to_prepare(stage)
+
+
+@contextlib.contextmanager
+def at_first_compilation(react: Callable[[], None]) -> Iterator[None]:
+    from numba.core import event
+
+    class Listener(event.Listener):  # type: ignore[misc]
+        heard = False
+
+        def on_start(self, _: event.Event) -> None:
+            if not self.heard:
+                self.heard = True
+                react()
+
+        def on_end(self, _: event.Event) -> None: ...
+
+    with event.install_listener("numba:compile", Listener()):
+        yield
+
+
+def try_to_prepare(stage: Stage) -> None:
+    try:
+        if type(stage).__module__.startswith(OURS) and not any(name in sys.modules for name in UNSAFE_TO_FORK):
+            prepare(stage)
+        else:
+            prepare_in_child(stage)
+    except RunFailed as error:
+        failures.append(str(error))
+
+
+def replace_kernels_of_package() -> None:
+    """Compile what was loaded of the package's kernels for this processor, in a process of its own, with the time that
+    the run leaves; workers go over to them between tasks. Runs that end before it have what was done so far."""
+    from gristmill.kernels.base import compiler
+
+    if not compiler.take_over() or os.fork():
+        return
+    try:
+        end_with_parent()
+        time.sleep(SHORT_RUN)
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        compiler.compile_for_this_processor()
+    finally:
+        os._exit(0)
 
 
 def prepare_in_child(stage: Stage) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
+from gristmill.kernels.base.compiled import take_over
 from gristmill.pipeline.engine.shared_folder import Install, check_inputs, check_install, check_seen
 from gristmill.pipeline.errors import (
     STAGE_ERRORS,
@@ -108,6 +109,7 @@ def run_tasks(tasks: Sequence[Task], terms: Terms = Terms()) -> list[Result]:
     unprepared: list[str] = getattr(sys.modules.get(PRELOAD), "failures", [])
     if unprepared:
         return [Failure(message=unprepared[0])]
+    take_over()
     try:
         check_machine(tasks, terms)
     except RunFailed as error:

@@ -8,10 +8,7 @@ Ours reads bytes of UTF-8 (stages/extract/gristmill.py). The others are function
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
-
-from resiliparse.extract.html2text import extract_plain_text
-from resiliparse.parse.html import HTMLTree
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gristmill.stages.extract.choices import OURS, Comments, EngineName, Form, View, check_engine
 from gristmill.stages.extract.gristmill import (
@@ -26,10 +23,10 @@ from gristmill.stages.extract.gristmill import (
     visible_text,
 )
 from gristmill.stages.extract.metadata import absolute
-from gristmill.stages.pdf.files import MOST_UNREAD, USUAL, Limits
-from gristmill.stages.pdf.pages import read_page
 from gristmill.stages.read.charset import decode_html
-from gristmill.stages.read.payload import is_pdf
+
+if TYPE_CHECKING:
+    from gristmill.stages.pdf.files import Limits
 
 DATES = ("article:published_time", "datepublished", "date", "dc.date", "dcterms.date")
 AUTHORS = ("author", "article:author", "dc.creator")
@@ -52,8 +49,11 @@ def extract(
     markdown, knows readers' comments from the text, and has views. A PDF file is read as such."""
     if not isinstance(html, bytes | str):
         raise TypeError(f"a page as bytes or str was expected, not {type(html).__name__}")
-    if isinstance(html, bytes) and is_pdf(html):
-        return pdf_page(html, form)
+    if isinstance(html, bytes) and b"%PDF-" in html[:1100]:
+        from gristmill.stages.read.payload import is_pdf  # which takes longer to import than this page
+
+        if is_pdf(html):
+            return pdf_page(html, form)
     if engine == OURS:
         return gristmill(utf8(html, charset), url, form, comments, views)
     if engine not in ENGINES:
@@ -79,9 +79,13 @@ def compare(html: bytes | str, url: str | None = None, charset: str | None = Non
     return gristmill(data, url, "text").text, visible_text(look_at(data))
 
 
-def pdf_page(data: bytes, form: Form, limits: Limits = USUAL, most_unread: float = MOST_UNREAD) -> Extracted:
+def pdf_page(data: bytes, form: Form, limits: Limits | None = None, most_unread: float | None = None) -> Extracted:
     """A PDF file as a page; `most_unread` is the share of pages without text beyond which it is none."""
-    made, facts, no_page = read_page(data, form, limits, most_unread)
+    from gristmill.stages.pdf.files import MOST_UNREAD, USUAL
+    from gristmill.stages.pdf.pages import read_page
+
+    most = MOST_UNREAD if most_unread is None else most_unread
+    made, facts, no_page = read_page(data, form, limits or USUAL, most)
     if made is None:
         return Extracted("", no_page=no_page, pdf=facts)
     return Extracted(
@@ -114,6 +118,9 @@ def plain(html: str, url: str | None) -> Extracted:
 
 
 def from_tree(html: str, url: str | None, main_content: bool) -> Extracted:
+    from resiliparse.extract.html2text import extract_plain_text
+    from resiliparse.parse.html import HTMLTree
+
     tree = HTMLTree.parse(html)
     text = extract_plain_text(tree, main_content=main_content, alt_texts=False, links=False, preserve_formatting=True)
     if tree.document is None:

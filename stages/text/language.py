@@ -79,7 +79,12 @@ class WithModel(Annotate):
         return self
 
     def prepare(self) -> None:
-        self.annotate(pa.RecordBatch.from_pydict({"text": ["a" * self.shortest, "\u0301 A" * self.shortest]}))
+        """Compile, and load models, of which one is asked about few texts."""
+        texts = pa.array(["a" * self.shortest, "\u0301 A" * self.shortest])
+        self.annotate(pa.RecordBatch.from_pydict({"text": texts}))
+        model = self.language_model()
+        if isinstance(model, Joined):
+            model.second.predict(*text_column(texts), np.ones(len(texts), np.bool_))
 
     def language_model(self) -> LanguageModel:
         return model_of(self.model_file, self.model)

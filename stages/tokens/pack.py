@@ -19,6 +19,7 @@ from pydantic import Field, field_validator, model_validator
 from gristmill.kernels.base.splitmix import mixed_all
 from gristmill.kernels.base.types import Array
 from gristmill.kernels.common.settings import PLACEMENT
+from gristmill.kernels.rows.lay_rows import lay_rows
 from gristmill.kernels.rows.pack import LONGEST_ROW, Packed, best_fit, concatenate, fewest_rows, one_each
 from gristmill.mixing.draw import copy_keys
 from gristmill.shards.format import UNKNOWN_BUCKET, Documents, ShardMeta, dtype_of, shard_table
@@ -101,6 +102,12 @@ class Pack(Global):
                 "each would be padding"
             )
         return self
+
+    def prepare(self) -> None:
+        """Compile."""
+        packed = self.laid(np.array([1, 3]), 2, np.array([0, 2]))
+        fewest_rows(np.array([1, 3]), 2)
+        lay_rows(np.zeros(4, np.uint16), np.array([0, 1, 4]), packed, 2, 0)
 
     @property
     def wants(self) -> tuple[str, ...]:

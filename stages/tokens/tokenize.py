@@ -24,6 +24,7 @@ from gristmill.stages.figures import Report, StageFigures, TokenCounts
 from gristmill.stages.flow import Dataset, Flow, Rows
 from gristmill.stages.sample import chances
 from gristmill.stages.stage import CannotRun, Global
+from gristmill.stages.tokens.byte_level import ByteLevel
 from gristmill.stages.tokens.encoding import Encoded, TextEncoder, encoder_of
 from gristmill.stages.tokens.figures import tokenizer_figures
 from gristmill.stages.tokens.tally import GROUPS, Checked, added_up, facts_of, rows_of
@@ -127,6 +128,15 @@ class Tokenize(Global):
         if seems_a_path(self.tokenizer) and not Path(self.tokenizer).expanduser().exists():
             raise ValueError(f"tokenizer: there is no file or folder {self.tokenizer}")
         return self
+
+    def prepare(self) -> None:
+        """Compile: a tokenizer of bytes is checked on a text of all kinds of pieces."""
+        from tokenizers import Tokenizer, models, pre_tokenizers  # slow to import
+
+        ids = {character: number for number, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+        tokenizer = Tokenizer(models.BPE(ids, []))
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        ByteLevel(tokenizer)
 
     def unreached(self, pdf: bool) -> tuple[str, ...]:
         return (

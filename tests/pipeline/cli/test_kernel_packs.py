@@ -47,25 +47,40 @@ print(json.dumps([len([name for name in compiled if name.startswith("gristmill")
                   hashlib.sha256(content).hexdigest(), kernel_packs.kind()]))
 """
 
-# the same by kernels that came with the package
+# The same by kernels that came with the package, then by those that take over: functions compiled before and after, the
+# kernels that the package's gave way to, and whether answers are equal.
 BROUGHT = """
-import sys
+import json, sys
 from pathlib import Path
+from numba.core import event
 from gristmill.kernels.base import portable
-portable.FOLDER = Path(sys.argv.pop())
-content = portable.choose()
-print(bool(content), file=sys.stderr)
-if content:
-    sys.argv += [str(portable.file()), __import__("hashlib").sha256(content).hexdigest()]
-else:
-    sys.argv.append("own.tar.zst")
+portable.FOLDER = Path(sys.argv[1])
+compiled = []
+class Listener(event.Listener):
+    def on_start(self, happening): compiled.append(happening.data["dispatcher"].py_func.__module__)
+    def on_end(self, happening): pass
+event.register("numba:compile", Listener())
+import pyarrow as pa
+from gristmill import stages
+from gristmill.kernels.base import compiler
+stage = stages.Boilerplate()
+texts = pa.record_batch({"text": pa.array(["A line of text.\\nRead more\\nAnother line.", "Share (3)\\n"])})
+def answer():
+    return stage.rewrite(texts).batch.to_pylist()
+first = answer()
+before = len([name for name in compiled if name.startswith("gristmill")])
+left = [compiler.take_over()]
+compiler.compile_for_this_processor()
+after = len([name for name in compiled if name.startswith("gristmill")])
+left.append(compiler.take_over())
+print(json.dumps([before, after, left, answer() == first, len(first)]))
 """
 
 
 def prepared(cache: Path, *args: str, **environ: str) -> list[Any]:
     """What a process says that has this cache: functions compiled, where it is installed, sha256 of its pack, kind."""
     command = [sys.executable, "-c", PREPARE, *args]
-    environ = {**os.environ, "GRISTMILL_CACHE": str(cache), **environ}
+    environ = {**os.environ, "GRISTMILL_CACHE": str(cache), "GRISTMILL_PORTABLE": "0", **environ}
     answer = subprocess.run(command, env=environ, capture_output=True, text=True, check=True, cwd=cache.parent)
     said: list[Any] = json.loads(answer.stdout)
     return said
@@ -84,36 +99,49 @@ def test_a_pack_of_another_install_leaves_nothing_to_compile(tmp_path: Path) -> 
     assert prepared(tmp_path / "third", NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="")[3] != kind
 
 
-def test_kernels_that_came_with_the_package_leave_nothing_to_compile(tmp_path: Path) -> None:
+def test_kernels_that_came_with_the_package_serve_until_there_are_some_for_this_processor(tmp_path: Path) -> None:
     brought = tmp_path / "compiled"
     brought.mkdir()
     pack = brought / portable.file().name
-    first, _, _, kind = prepared(tmp_path / "first", str(pack), **portable.ENVIRONMENT)
-    assert first > 5
+    count, _, _, _ = prepared(tmp_path / "first", str(pack), **portable.ENVIRONMENT)
+    assert count > 5
 
-    def with_package(cache: str, **environ: str) -> tuple[Any, str]:
+    def with_package(cache: str, **environ: str) -> list[Any]:
         done = subprocess.run(
-            [sys.executable, "-c", BROUGHT + PREPARE, str(brought)], capture_output=True, text=True, check=True,
+            [sys.executable, "-c", BROUGHT, str(brought)], capture_output=True, text=True, check=True,
             env={**os.environ, "GRISTMILL_CACHE": str(tmp_path / cache), **environ}, cwd=tmp_path,
         )  # fmt: skip
-        return json.loads(done.stdout), done.stderr.split()[-1]
+        facts: list[Any] = json.loads(done.stdout)
+        return facts
 
-    (count, _, _, found), chosen = with_package("second")
-    assert (count, found, chosen) == (0, kind, "True")
+    assert with_package("second") == [0, count, [1, 0], True, 2]
+    assert with_package("second") == [0, 0, [0, 0], True, 2]  # what was compiled is found, and served first
+    assert with_package("third", GRISTMILL_PORTABLE="0") == [count, count, [0, 0], True, 2]
     pack.rename(brought / "cpython-399-numba-9.tar.zst")  # for another Python
-    (count, _, _, found), chosen = with_package("third")
-    assert (count, chosen) == (first, "False") and found != kind
+    assert with_package("fourth") == [count, count, [0, 0], True, 2]
 
 
-def test_portable_kernels_are_for_processors_that_run_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(portable, "FOLDER", tmp_path)
-    portable.file().write_bytes(b"kernels")
-    monkeypatch.delitem(sys.modules, "numba", raising=False)
-    monkeypatch.setattr(os, "environ", {})
-    monkeypatch.setattr(llvmlite.binding, "get_host_cpu_features", lambda: dict.fromkeys(portable.FEATURES[1:], True))
-    assert portable.choose() is None and not os.environ
-    monkeypatch.setattr(llvmlite.binding, "get_host_cpu_features", lambda: dict.fromkeys(portable.FEATURES, True))
-    assert portable.choose() == b"kernels" and os.environ == portable.ENVIRONMENT
+def test_a_kernel_that_two_processes_need_is_compiled_by_one(tmp_path: Path) -> None:
+    environ = {**os.environ, "GRISTMILL_CACHE": str(tmp_path / "cache"), "GRISTMILL_PORTABLE": "0"}
+    both = [
+        subprocess.Popen([sys.executable, "-c", PREPARE, str(tmp_path / name)], env=environ, stdout=subprocess.PIPE)
+        for name in "ab"
+    ]
+    answers = [json.loads(process.communicate()[0]) for process in both]
+    counts = sorted(count for count, *_ in answers)
+    assert counts[0] <= 1 and counts[1] > 5  # to wait for the other counts as compiling, where it came to that
+    assert len(list((tmp_path / "cache").rglob("*.nbc"))) == 1
+
+
+def test_portable_kernels_are_for_processors_that_run_them(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(portable, "FOLDER", cache.parent)
+    portable.file().write_bytes(pack_of(GOOD)[0])
+    for missing, serve in ((1, False), (0, True)):
+        there = dict.fromkeys(portable.FEATURES[missing:], True)
+        monkeypatch.setattr(llvmlite.binding, "get_host_cpu_features", lambda there=there: there)
+        portable.serve.cache_clear()
+        assert portable.serve() is serve and bool(list(cache.rglob("*.nbc"))) is serve
+    portable.serve.cache_clear()
 
 
 def pack_of(*names: str) -> tuple[bytes, str]:
@@ -129,12 +157,12 @@ def pack_of(*names: str) -> tuple[bytes, str]:
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(kernel_packs, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(portable, "cache_folder", lambda: tmp_path / "cache")
     (tmp_path / "cache").mkdir()
     return tmp_path / "cache"
 
 
-GOOD = f"kernels-{'0' * 16}/lines.cut-12.py311.nbi"
+GOOD = f"kernels-{'0' * 16}/lines.cut-12.0123456789abcdef.nbc"
 
 
 def test_a_pack_is_used_whole_and_only_if_it_is_the_announced_one(cache: Path) -> None:
@@ -147,7 +175,7 @@ def test_a_pack_is_used_whole_and_only_if_it_is_the_announced_one(cache: Path) -
     assert [path.name for path in cache.rglob("*.npy")] == ["table-x.npy"] and (cache / "table-x.npy").is_file()
 
 
-@pytest.mark.parametrize("name", ["../out.nbi", "/tmp/out.nbi", "kernels-0/x.nbi", f"kernels-{'0' * 16}/x.py"])
+@pytest.mark.parametrize("name", ["../out.nbc", "/tmp/out.nbc", "kernels-0/x.nbc", f"kernels-{'0' * 16}/x.py"])
 def test_a_pack_with_anything_else_in_it_is_refused(cache: Path, name: str) -> None:
     with pytest.raises(RunFailed, match="holds something else"):
         kernel_packs.unpack(*pack_of(GOOD, name))
