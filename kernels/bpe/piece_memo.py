@@ -84,6 +84,7 @@ class PieceMemo:
         """Slots: powers of two, 4 or more. Memory is taken when it is first written."""
         self.least, self.most = least, most
         self.old = generation_of(4)
+        _double(self.old)  # it is empty: the kernel is loaded here, not in the midst of the first texts
         self._renew()
 
     def _renew(self) -> None:
