@@ -4,6 +4,10 @@ ours, as one loop.
 All patterns are of one family: `Rules` selects one, and `pattern_of` writes it as the regular expression of a
 tokenizer.json. The caller says which characters are letters, marks, numbers and spaces, since each regex engine has its
 own version of Unicode. In other tokenizers the regular expression takes most of the time.
+
+ASCII is cut 64 bytes at a time: each class of characters is a mask of bits, and the places where pieces begin follow
+from the masks without a branch (`ascii_ends`). Everything else goes character by character (`piece_end`). Both give the
+same pieces.
 """
 
 from __future__ import annotations
@@ -13,6 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from gristmill.kernels.base.bare import helper, inlined, kernel, point_at
+from gristmill.kernels.base.types import Array
+from gristmill.kernels.base.wide import bits_of, highest, lowest
 from gristmill.kernels.words.words import letters_at
 
 LETTER, MARK, NUMBER, SPACE, BREAK = (
@@ -24,9 +30,24 @@ LETTER, MARK, NUMBER, SPACE, BREAK = (
 )  # bits of a table of classes, uint8[0x110000]; a break is CR or LF, and a space too
 ENDLESS = 1 << 62  # longest, where a pattern has no bound
 
+BLOCK = 64  # bytes of ASCII that are cut at once
 APOSTROPHE, BLANK = 39, 32
 AS_WRITTEN, ANY_CASE = 1, 2
 LONG_S = (0xC5, 0xBF)  # ſ, the one letter beyond ASCII that is an s, t, m, d, r, v, l or e where case does not count
+
+
+_ALL, _ONE, _TWO, _BLOCK = np.uint64((1 << 64) - 1), np.uint64(1), np.uint64(2), np.uint64(BLOCK)
+_not_ascii = bits_of(BLOCK, (0x80, 0xFF))
+_letters = bits_of(BLOCK, (0x61, 0x7A), with_bits=0x20)
+_digits = bits_of(BLOCK, (0x30, 0x39))
+_spaces = bits_of(BLOCK, (0x09, 0x0D), (BLANK, BLANK))
+_breaks = bits_of(BLOCK, (0x0A, 0x0A), (0x0D, 0x0D))
+_blanks = bits_of(BLOCK, (BLANK, BLANK))
+_apostrophes = bits_of(BLOCK, (APOSTROPHE, APOSTROPHE))
+_s_t_m_d = bits_of(BLOCK, (0x73, 0x74), (0x6D, 0x6D), (0x64, 0x64), with_bits=0x20)
+_r_v = bits_of(BLOCK, (0x72, 0x72), (0x76, 0x76), with_bits=0x20)
+_e = bits_of(BLOCK, (0x65, 0x65), with_bits=0x20)
+_l = bits_of(BLOCK, (0x6C, 0x6C), with_bits=0x20)
 
 
 class Rules(NamedTuple):
@@ -191,20 +212,122 @@ def contraction(data, i, stop, case):
     return 0
 
 
+@inlined
+def cut(data, i, stop, classes, rules, ends, most):
+    """Writes the ends of the pieces from byte i on, at least `most` if the text has them and at most BLOCK more; returns
+    how many."""
+    n = 0
+    in_blocks = by_masks(rules)
+    while i < stop and n < most:
+        if in_blocks and i + BLOCK <= len(data) and data[i] < 0x80 and data[i + 1] < 0x80:
+            places = ascii_ends(data, i, stop - i, rules)
+            if places:
+                while places:
+                    ends[n] = i + lowest(places)
+                    places &= places - _ONE
+                    n += 1
+                i = ends[n - 1]
+                continue
+        i = piece_end(data, i, stop, classes, rules)
+        ends[n] = i
+        n += 1
+    return n
+
+
+@inlined
+def by_masks(rules):
+    """Does `ascii_ends` know these rules?"""
+    return (
+        rules.any_sign == 1
+        and rules.breaks == 1
+        and rules.contractions != AS_WRITTEN
+        and rules.digits <= 3
+        and rules.longest >= BLOCK
+    )
+
+
+@inlined
+def ascii_ends(data, i, length, rules):
+    """Where pieces end that begin at byte i and are known to end in the 64 bytes from there on, as bits; byte i begins
+    a piece. `length` bytes remain of the text. Bytes that are not ASCII, and what follows them, decide nothing."""
+    high = _not_ascii(data, i)
+    size = min(length, BLOCK)
+    if high:
+        size = min(size, lowest(high))
+    within = _ALL if size == BLOCK else (_ONE << np.uint64(size)) - _ONE
+    letters, digits, breaks = _letters(data, i) & within, _digits(data, i) & within, _breaks(data, i) & within
+    spaces = _spaces(data, i) | ~within
+    signs = ~(letters | digits | spaces)
+
+    # A run of signs takes a blank before it, and the line ends behind it.
+    sign_begins = signs & ~(signs << _ONE) & ~(_blanks(data, i) << _ONE)
+    behind_signs = breaks & (signs << _ONE)
+    taken = breaks & ~(breaks + behind_signs)  # the sum carries through each run that begins there
+
+    # A word takes the sign or space before it, if a piece begins with that.
+    word_begins = letters & ((digits | breaks | (signs & ~sign_begins)) << _ONE)
+    if rules.contractions:
+        marks = _apostrophes(data, i) & sign_begins
+        if marks:
+            short = marks & _s_t_m_d(data, i) >> _ONE
+            is_e, is_l = _e(data, i), _l(data, i)
+            long = marks & ((_r_v(data, i) >> _ONE & is_e >> _TWO) | (is_l >> _ONE & is_l >> _TWO))
+            word_begins |= letters & (short << _TWO | long << np.uint64(3))
+
+    number_begins = digits & ~(digits << _ONE)
+    if digits & digits << _ONE:
+        step = np.uint64(rules.digits)
+        reach = digits
+        for back in range(1, rules.digits):
+            reach &= digits << np.uint64(back)
+        while step < _BLOCK:
+            number_begins |= number_begins << step & reach
+            reach &= reach << step
+            step += step
+
+    # Spaces end in the last line end of their run; else all but the last are a piece, for that goes with what follows.
+    others = spaces & ~breaks
+    space_begins = (spaces & ~(spaces << _ONE) & ~taken) | (others & ~(spaces >> _ONE)) | (others & taken << _ONE)
+    mixed = others & (breaks & ~taken) << _ONE
+    if mixed:
+        before_break, run, step = breaks, spaces, _ONE
+        while step < _BLOCK:
+            before_break |= before_break >> step & run
+            run &= run >> step
+            step += step
+        space_begins |= mixed & ~before_break
+
+    begins = (sign_begins | word_begins | number_begins | space_begins) & within
+    if size == length and size < BLOCK:
+        begins |= _ONE << np.uint64(size)  # the text ends here
+    else:  # where the last run of spaces is cut depends on what follows
+        solid = ~spaces
+        begins &= (_ONE << np.uint64(highest(solid)) << _ONE << _ONE) - _ONE if solid else _ONE
+    return begins & ~_ONE
+
+
 @kernel
 def cut_pieces(data, offsets, classes, rules, ends, counts):
-    """The ends of the pieces, text after text, and how many each text has. `ends` is as long as the bytes of the
-    texts."""
+    """The ends of the pieces, text after text, and how many each text has. `ends` has BLOCK places more than the texts
+    have bytes."""
     n = 0
     for d in range(len(offsets) - 1):
         i, stop = offsets[d], offsets[d + 1]
-        before = n
-        while i < stop:
-            i = piece_end(data, i, stop, classes, rules)
-            ends[n] = i
-            n += 1
-        counts[d] = n - before
+        counts[d] = cut(data, i, stop, classes, rules, ends[n:], stop - i)
+        n += counts[d]
     return n
+
+
+def ascii_is_as_masks_have_it(classes: Array) -> bool:
+    """Does a table of classes agree with `ascii_ends`?"""
+    table = [
+        (LETTER if chr(byte).isalpha() else 0)
+        | (NUMBER if chr(byte).isdigit() else 0)
+        | (SPACE if byte in b" \t\n\v\f\r" else 0)
+        | (BREAK if byte in b"\r\n" else 0)
+        for byte in range(0x80)
+    ]
+    return bool(classes[:0x80].tolist() == table)
 
 
 def pieces_plain(text: str, rules: Rules) -> list[str]:

@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 from gristmill.kernels.base.columns import TextColumn, text_column
 from gristmill.kernels.base.types import Array
 from gristmill.kernels.base.unicode import POINTS, kept_table
-from gristmill.kernels.bpe.byte_pairs import desk_for, merges_of
-from gristmill.kernels.bpe.piece_memo import LONGEST, Memo, Vocabulary, empty_memo, encode, remember_tokens
+from gristmill.kernels.bpe.byte_pairs import LARGEST_ID, LARGEST_RANK, desk_for, merges_of
+from gristmill.kernels.bpe.piece_memo import LEAST, PieceMemo, Vocabulary, encode, generation_of, remember_tokens
 from gristmill.kernels.bpe.pieces import (
     BREAK,
     GPT2,
@@ -35,6 +35,7 @@ from gristmill.kernels.bpe.pieces import (
     QWEN3_5,
     SPACE,
     Rules,
+    ascii_is_as_masks_have_it,
     pattern_of,
 )
 from gristmill.kernels.repair.normal_form import CHANGES, find_unnormal, normal_form
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 FAMILIES = {pattern_of(rules): rules for rules in (GPT2, GPT4, QWEN2, QWEN3_5, *map(rules_of, (1, 2, 3)))}
-LARGEST_ID = (1 << 32) - 2
 CHECKED_TOKENS = 4096
 SAMPLE = (
     "It's the miller's, they'll say; DON'T we'Ve I'M 'tis 'ſong x'd\r\n\r\n  Größe 1234567 ٣٤٥ ½² x\t\ty   "
@@ -59,7 +59,7 @@ class Unfit(ValueError):
 
 
 class ByteLevel:
-    """A tokenizer as kernels have it, and what this process remembers of its pieces."""
+    """A tokenizer as kernels have it, what this process remembers of its pieces, and the ids that a text may yield."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         """Raises Unfit."""
@@ -67,8 +67,7 @@ class ByteLevel:
         rules = _rules_of(settings["pre_tokenizer"])
         self.must_be_normal = _asks_for_nfc(settings["normalizer"])
         self.literals = _literals(settings["added_tokens"])
-        self.vocabulary = _vocabulary_of(settings["model"], rules)
-        self.memo = empty_memo()
+        self.vocabulary, self.memo, self.yields = _vocabulary_of(settings["model"], rules)
         self.one_at_a_time = threading.Lock()  # the memo is written to without the GIL
         _check(self, tokenizer, settings)
 
@@ -85,7 +84,7 @@ class ByteLevel:
         return able
 
     def encode(self, column: TextColumn, wanted: Array) -> tuple[Array, Array]:
-        """Ids and offsets of the texts that are wanted; the others have none."""
+        """Ids, uint16 if they fit, and offsets of the texts that are wanted; the others have none."""
         with self.one_at_a_time:
             return encode(self.vocabulary, self.memo, *column, wanted)
 
@@ -129,7 +128,8 @@ def _escaped(content: str) -> str:
     return "".join(c if c.isalnum() or ord(c) > 0x7F else rf"\x{{{ord(c):x}}}" for c in content)
 
 
-def _vocabulary_of(model: dict[str, Any], rules: Rules) -> Vocabulary:
+def _vocabulary_of(model: dict[str, Any], rules: Rules) -> tuple[Vocabulary, PieceMemo, Array]:
+    """With a memo of the tokens, and the ids that a text may yield."""
     if model["type"] != "BPE":
         raise Unfit(f"its model is {model['type']}")
     for setting in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
@@ -141,30 +141,38 @@ def _vocabulary_of(model: dict[str, Any], rules: Rules) -> Vocabulary:
     if len(set(ids.values())) < len(ids) or max(ids.values()) > LARGEST_ID:
         raise Unfit("two of its tokens share an id, or one is too large")
     pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
+    if len(pairs) > LARGEST_RANK:
+        raise Unfit("it has too many merges")
     merges = merges_of(
         np.array([(ids[left], ids[right]) for left, right in pairs], np.uint32).reshape(-1, 2),
         np.array([ids[left + right] for left, right in pairs], np.uint32),
         np.array([ids[character] for character in alphabet], np.uint32),
     )
-    vocabulary = Vocabulary(classes(), rules, merges, empty_memo(16))
-    return vocabulary._replace(given=_whole_tokens(ids, alphabet, vocabulary)) if model["ignore_merges"] else vocabulary
+    if not ascii_is_as_masks_have_it(classes()):
+        raise Unfit("its regular expressions have other letters in ASCII")
+    width = 2 if max(ids.values()) <= 0xFFFF else 4
+    return _with_tokens(Vocabulary(classes(), rules, merges, width, generation_of(4)), ids, model["ignore_merges"])
 
 
-def _whole_tokens(ids: dict[str, int], alphabet: dict[str, int], vocabulary: Vocabulary) -> Memo:
-    """Where merges are ignored, a piece that is a token is that token, also if merging gives others: those few are
-    looked up."""
+def _with_tokens(
+    vocabulary: Vocabulary, ids: dict[str, int], ignore_merges: bool
+) -> tuple[Vocabulary, PieceMemo, Array]:
+    """A memo with the tokens in it that merging yields. Where merges are ignored, a piece that is a token is that token,
+    also if merging gives others: those few are looked up."""
+    alphabet, merges = byte_of(), vocabulary.merges
     spelt = {
         token: number for token, number in ids.items() if token and all(character in alphabet for character in token)
     }
     contents = [bytes(map(alphabet.__getitem__, token)) for token in spelt]
     column = text_column(pa.array(contents, pa.large_binary()))
-    tokens, desk = np.array([*spelt.values()], np.uint32), desk_for(max(map(len, contents)) + LONGEST)
-    slots = 1 << 10
+    tokens, desk = np.array([*spelt.values()], np.uint32), desk_for(max(map(len, contents)))
+    yields = np.concatenate([merges.results, merges.bytes, *([tokens] if ignore_merges else [])])
+    slots, least = 4, max(LEAST, 1 << (2 * len(tokens) - 1).bit_length())
     while slots <= 1 << 22:
-        vocabulary = vocabulary._replace(given=empty_memo(slots))
-        if remember_tokens(*column, tokens, vocabulary, desk) == 0:
-            return vocabulary.given
-        slots <<= 1
+        vocabulary, memo = vocabulary._replace(given=generation_of(slots)), PieceMemo(least)
+        if remember_tokens(*column, tokens, vocabulary, memo.young, ignore_merges, desk, np.zeros(16, np.uint8)) == 0:
+            return vocabulary, memo, yields
+        slots = max(1 << 10, slots << 1)
     raise Unfit("too many of its tokens are not what merging gives")
 
 

@@ -73,10 +73,9 @@ class TextEncoder:
         column = text_column(texts)
         able = self.kernels.can(texts, column)
         ids, ends = self.kernels.encode(column, able)
-        hit = self.is_special[ids]
-        if hit.any():
-            able &= ~_any_in(hit, ends)
-        done = Encoded(ids.astype(self.dtype), ends, np.zeros(len(able), bool))
+        if self.is_special[self.kernels.yields].any():
+            able &= ~_any_in(self.is_special[ids], ends)
+        done = Encoded(ids.astype(self.dtype, copy=False), ends, np.zeros(len(able), bool))
         if able.all():
             return done
         return _woven(done, self.by_package(texts.filter(pa.array(~able)).to_pylist()), able)

@@ -2,7 +2,7 @@
 
 What others get wrong (docs/tokens.md): a special token that a page spells out is encoded as the special token, and ends
 the document in its middle; ids that do not fit 16 bits are stored in them; a sample for training is the first files.
-125 MB/s a core, 50 times DataTrove (benchmarks/tokens/tokenization.py).
+Its speed beside the fastest packages: benchmarks/tokens/tokenization.py.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from hypothesis import example, given, settings, strategies as st
 from gristmill.kernels.base import unicode
 from gristmill.kernels.base.columns import text_column
 from gristmill.kernels.bpe.pieces import (
+    BLOCK,
     BREAK,
     ENDLESS,
     GPT2,
@@ -25,6 +26,7 @@ from gristmill.kernels.bpe.pieces import (
     QWEN3_5,
     SPACE,
     Rules,
+    ascii_is_as_masks_have_it,
     cut_pieces,
     pattern_of,
     pieces_plain,
@@ -90,7 +92,7 @@ CLASSES = classes()
 
 def pieces_of(array: pa.Array, rules: Rules) -> list[list[bytes]]:
     data, offsets = text_column(array)
-    ends, counts = np.empty(offsets[-1] - offsets[0], np.int64), np.empty(len(array), np.int64)
+    ends, counts = np.empty(offsets[-1] - offsets[0] + BLOCK, np.int64), np.empty(len(array), np.int64)
     total = cut_pieces(data, offsets, CLASSES, rules, ends, counts)
     assert total == counts.sum()
     found, k = [], 0
@@ -141,6 +143,48 @@ def test_bytes_that_are_no_text_are_cut_too(family, contents):
     assert all(piece for pieces in found for piece in pieces)
 
 
+SIGNS = [
+    "a",
+    "B",
+    "foo",
+    " ",
+    "  ",
+    "\n",
+    "\r\n",
+    "\t",
+    "-",
+    "--",
+    "'",
+    "'s",
+    "'LL",
+    "'re",
+    "7",
+    "345",
+    " the",
+    "!\n",
+    "\x0b",
+]
+long_texts = st.lists(
+    st.one_of(st.sampled_from(SIGNS), st.sampled_from([*SIGNS, "é", "水", "\u0301"])), min_size=40, max_size=300
+).map("".join)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@given(st.lists(long_texts, max_size=3))
+@settings(deadline=None)
+def test_blocks_of_ascii_are_cut_as_single_characters_are(family, texts):
+    """A text behind these, for a block must not reach beyond the column."""
+    wanted = [[piece.encode() for piece in pieces_plain(text, FAMILIES[family])] for text in texts]
+    assert pieces_of(pa.array([*texts, "x" * BLOCK], pa.string()), FAMILIES[family])[:-1] == wanted
+
+
+def test_ascii_that_masks_do_not_have_is_found():
+    assert ascii_is_as_masks_have_it(CLASSES)
+    other = CLASSES.copy()
+    other[ord("i")] = 0
+    assert not ascii_is_as_masks_have_it(other)
+
+
 def test_patterns_are_written_as_tokenizers_have_them():
     assert pattern_of(GPT2) == r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
     behind = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -168,7 +212,7 @@ def test_time_grows_with_the_text(family, unit):
     text = pa.array([unit * (2_000_000 // len(unit.encode()))], pa.large_string())
     pieces_of(pa.array(["warm"], pa.large_string()), FAMILIES[family])
     data, offsets = text_column(text)
-    ends = np.empty(len(data), np.int64)
+    ends = np.empty(len(data) + BLOCK, np.int64)
     start = time.process_time()
     assert cut_pieces(data, offsets, CLASSES, FAMILIES[family], ends, np.empty(1, np.int64)) > 0
     assert time.process_time() - start < 1
