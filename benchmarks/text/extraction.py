@@ -39,7 +39,7 @@ from resiliparse.parse.html import HTMLTree
 from gristmill.classifiers.blocks.model import BlockModel, load, save
 from gristmill.classifiers.blocks.training import folds_of, train, word_f1, words_of
 from gristmill.stages.extract.engines import extract, markup, resiliparse, trafilatura
-from gristmill.stages.extract.gristmill import look_at, main_text, utf8
+from gristmill.stages.extract.gristmill import main_text, utf8
 from gristmill.stages.extract.train import FOLDS, examples_of
 from gristmill.stages.extract.training_pages import known_pages, site_of
 
@@ -124,9 +124,7 @@ def main() -> None:
         flush=True,
     )
 
-    unseen = [
-        main_text(look_at(utf8(row["html"])), models[fold], "text") for row, fold in zip(pages, folds, strict=True)
-    ]
+    unseen = [main_text(utf8(row["html"]), models[fold], "text") for row, fold in zip(pages, folds, strict=True)]
     speeds: dict[str, float] = {}
     for name, texts, seconds in results(pages, unseen, asked.without, asked.rivals):
         speeds[name] = len(pages) / seconds

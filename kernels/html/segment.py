@@ -135,6 +135,11 @@ def segment(data: Bytes) -> Page:
 
 @kernel
 def whole_page(data, flat, hashes, kinds, words, references) -> Any:
+    return page_of(data, flat, hashes, kinds, words, references)
+
+
+@helper
+def page_of(data, flat, hashes, kinds, words, references):
     """The arrays of `Page`."""
     bound = 1  # of elements that are written, of blocks, of tags that hold metadata
     for at in range(len(data)):
@@ -161,9 +166,8 @@ def whole_page(data, flat, hashes, kinds, words, references) -> Any:
     head_kind, head_start, head_end = np.empty(count, np.uint8), np.empty(count, np.int64), np.empty(count, np.int64)
     for h in range(count):
         head_kind[h], head_start[h], head_end[h] = heads[h, 0], heads[h, 1], heads[h, 2]
-    text = out[: state[W]].copy()
     return (
-        tag, parent, bits, alike, text, start, element, linked, characters, head_kind, head_start, head_end,
+        tag, parent, bits, alike, out[: state[W]], start, element, linked, characters, head_kind, head_start, head_end,
     )  # fmt: skip
 
 

@@ -146,9 +146,8 @@ LOOKED_THROUGH = 8  # times a page's length (and LITTLE more); elements that lie
 LITTLE = 100_000
 
 
-def rewrite_structure(data: bytes) -> bytes:
-    """The page with its code and formulas in markup that the segmenter reads."""
-    hints = hints_of(data)
+def rewrite_structure(data: bytes, hints: Hints) -> bytes:
+    """The page with its code and formulas in markup that the segmenter reads; `hints` as of `hints_of`."""
     coded = with_code(data, hints)
     return with_formulas(coded, hints if coded is data else hints_of(coded))
 
