@@ -14,7 +14,7 @@ from gristmill.kernels.base.compiled import helper, kernel
 from gristmill.kernels.base.types import Array, Bytes
 from gristmill.kernels.base.unicode import properties
 from gristmill.kernels.blocks.choice import Splits, comments_of, mended, probability_of, put_choice
-from gristmill.kernels.blocks.features import CHARACTERS, CONTEXT, COUNTS, WORDS, features_of, hints, measure
+from gristmill.kernels.blocks.features import CHARACTERS, CONTEXT, WORDS, counted, features_of
 from gristmill.kernels.blocks.heads import head_of
 from gristmill.kernels.html.hints import REWRITTEN, TABLE, WORD, hints_in
 from gristmill.kernels.html.names import HEAD_LIST
@@ -107,9 +107,7 @@ def whole(
     tag, parent, bits, alike, text, start, element, linked, _, head_kind, head_start, head_end = page
     head, says, spans = head_of(data, head_kind, head_start, head_end, flat, hashes)
     numbers[SAYS_IT_IS] = says
-    counts, hashes_of_text = np.empty((len(element), len(COUNTS)), np.int32), np.empty(len(element), np.uint64)
-    keys, values = hints(data, spans[:, 0], spans[:, 1], spans[:, 2], properties)
-    measure(text, start, properties, keys, values, counts, hashes_of_text)
+    counts, hashes_of_text = counted(data, spans[:, 0], spans[:, 1], spans[:, 2], properties, text, start)
     rows, sums, path, group, heading = features_of(
         tag, parent, bits, alike, element, linked, counts, hashes_of_text, says, len(CONTEXT)
     )

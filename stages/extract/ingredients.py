@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html as entities
 import re
-from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from gristmill.kernels.blocks.features import WORDS
 from gristmill.kernels.html.segment import Page
 
 WORD = re.compile(r"\w+")
+BETWEEN = b"\0"  # which no text has
 MOST, MOST_BLOCKS = 200, 5000  # ingredients, and short blocks that are held against them
 LONGEST = 30  # words of a block
 ENOUGH = 0.8  # of an ingredient's words in the text, or of a block's words in an ingredient
@@ -31,22 +32,23 @@ def with_ingredients(page: Page, counts: Array, kept: Array, stated: Any) -> Arr
     ingredients = [words for words in (words_of(line) for line in lines if isinstance(line, str)) if words]
     if len(ingredients) < FEWEST:
         return kept
-    text, edges = page.text.tobytes(), page.start.tolist()
-
-    def words_in(block: int) -> frozenset[str]:
-        return words_of(text[edges[block] : edges[block + 1]].decode("utf-8", "replace"))
-
+    words = counts[:, WORDS]
     with_word = by_word(ingredients)
-    shown: set[int] = set()  # a block must say it: the words alone stand in the instructions too
-    for block in np.flatnonzero(kept)[:MOST_BLOCKS].tolist():
-        shared = shared_words(words_in(block), with_word)
-        shown |= {number for number, count in shared.items() if count >= ENOUGH * len(ingredients[number])}
-    missing = [each for number, each in enumerate(ingredients) if number not in shown]
-    if not missing:
-        return kept
-    short = np.flatnonzero((counts[:, WORDS] <= LONGEST) & (counts[:, WORDS] > 0))[:MOST_BLOCKS].tolist()
-    with_word = by_word(missing)
-    of_block = {b: said_by(words_in(b), with_word) for b in short}
+    missing = dict(enumerate(ingredients))  # a block must say it: the words alone stand in the instructions too
+    candidates = np.flatnonzero(kept)[:MOST_BLOCKS]
+    is_long = words[candidates] > LONGEST
+    for blocks in (candidates[~is_long], candidates[is_long]):
+        for block_words in words_in(page, blocks.tolist()):
+            for number, count in shared_words(block_words, with_word).items():
+                if count >= ENOUGH * len(ingredients[number]):
+                    missing.pop(number, None)
+        if not missing:
+            return kept
+    short = np.flatnonzero((words <= LONGEST) & (words > 0))[:MOST_BLOCKS].tolist()
+    with_word = by_word(list(missing.values()))
+    of_block = {
+        block: said_by(block_words, with_word) for block, block_words in zip(short, words_in(page, short), strict=True)
+    }
     best: list[int] = []
     most = 0
     for run in runs([b for b, numbers in of_block.items() if numbers]):
@@ -60,8 +62,16 @@ def with_ingredients(page: Page, counts: Array, kept: Array, stated: Any) -> Arr
     return kept
 
 
+def words_in(page: Page, blocks: list[int]) -> Iterator[frozenset[str]]:
+    """The words of each of these blocks."""
+    text, start = page.text.tobytes(), page.start.tolist()
+    joined = BETWEEN.join([text[start[block] : start[block + 1]] for block in blocks])
+    lines = joined.decode("utf-8", "replace").split(BETWEEN.decode()) if blocks else []
+    return map(words_of, lines)
+
+
 def words_of(line: str) -> frozenset[str]:
-    return frozenset(WORD.findall(entities.unescape(line).lower()))
+    return frozenset(WORD.findall((entities.unescape(line) if "&" in line else line).lower()))
 
 
 def by_word(ingredients: list[frozenset[str]]) -> dict[str, list[int]]:
@@ -73,9 +83,13 @@ def by_word(ingredients: list[frozenset[str]]) -> dict[str, list[int]]:
     return numbers
 
 
-def shared_words(block: frozenset[str], with_word: dict[str, list[int]]) -> Counter[int]:
+def shared_words(block: frozenset[str], with_word: dict[str, list[int]]) -> dict[int, int]:
     """How many words a block shares with each ingredient."""
-    return Counter(number for word in block if word in with_word for number in with_word[word])
+    shared: dict[int, int] = {}
+    for word in block:
+        for number in with_word.get(word, ()):
+            shared[number] = shared.get(number, 0) + 1
+    return shared
 
 
 def said_by(block: frozenset[str], with_word: dict[str, list[int]]) -> list[int]:
