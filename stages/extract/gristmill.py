@@ -54,7 +54,7 @@ from gristmill.stages.extract.ingredients import with_ingredients
 from gristmill.stages.extract.metadata import PageHead, long_text, metadata, read_head
 from gristmill.stages.extract.render import languages, numbered, render
 from gristmill.stages.extract.structure import rewrite_structure
-from gristmill.stages.read.charset import decode_page, is_utf8 as is_utf8
+from gristmill.stages.read.charset import decode_page, is_utf8 as is_utf8, plainly_utf8
 
 if TYPE_CHECKING:
     from gristmill.stages.pdf.pages import PdfFacts
@@ -142,7 +142,7 @@ def utf8(html: bytes | str, charset: str | None = None) -> bytes:
     U+FFFD."""
     if isinstance(html, str):
         return html.encode("utf-8", "replace").removeprefix(MARK).replace(b"\0", b"")
-    return decode_page(html, charset).utf8
+    return html if plainly_utf8(html) else decode_page(html, charset).utf8
 
 
 def look_at(
