@@ -57,6 +57,29 @@ def bytes_before(width: int, *ranges: tuple[int, int], with_bits: int = 0) -> Ca
     return count
 
 
+def bits_of(width: int, *ranges: tuple[int, int]) -> Callable[..., Any]:
+    """Makes the intrinsic (data, i): a bit for each byte of i to i + width (64 at most) that is in one of the ranges
+    (first, last), that of the first byte lowest."""
+
+    @intrinsic
+    def bits(typing_context, data, i):
+        def find(context, builder, signature, arguments):
+            kind = ir.VectorType(ir.IntType(8), width)
+            loaded = _loaded(context, builder, signature, arguments, kind)
+            matches = ir.Constant(ir.VectorType(ir.IntType(1), width), [0] * width)
+            for first, last in ranges:
+                shifted = builder.sub(loaded, ir.Constant(kind, [first] * width))
+                matches = builder.or_(
+                    matches, builder.icmp_unsigned("<=", shifted, ir.Constant(kind, [last - first] * width))
+                )
+            found = builder.bitcast(matches, ir.IntType(width))
+            return found if width == 64 else builder.zext(found, ir.IntType(64))
+
+        return types.uint64(data, types.int64), find
+
+    return bits
+
+
 @intrinsic
 def lowest(typing_context, bits):
     """The place of the lowest bit that is set; 64 if none is."""

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gristmill.kernels.base import bare
-from gristmill.kernels.base.bare import point_at
+from gristmill.kernels.base.bare import code_point, point_at
 from gristmill.kernels.base.compiled import helper, kernel
 from gristmill.kernels.base.types import Array, Bytes
 from gristmill.kernels.base.unicode import (
@@ -37,7 +37,7 @@ from gristmill.kernels.base.unicode import (
     UPPER,
     properties,
 )
-from gristmill.kernels.base.wide import eight_bytes
+from gristmill.kernels.base.wide import bits_of, eight_bytes, lowest
 from gristmill.kernels.blocks import columns
 from gristmill.kernels.blocks.columns import ABOVE, BITS, FAR, FEATURES, KIND, KNOWN, LEVELS, REACHES
 from gristmill.kernels.html.names import TAGS
@@ -74,6 +74,9 @@ OTHER, ENDS_SENTENCE, COLON, PUNCTUATED, DIGITAL, SMALL, CAPITAL, CASELESS = ran
 # Sources of a hint's words: bits of the values in the table of hints.
 FROM_TITLE, FROM_META, FROM_JSON = 1, 2, 4
 HINT_BYTES = 1 << 18  # of a page's title, meta tags and JSON-LD together; more than that is not read
+WIDTH = 64  # bytes that are looked at together for words
+in_word_bits = bits_of(WIDTH, (48, 57), (65, 90), (95, 95), (97, 122), (128, 255))
+beyond_bits = bits_of(WIDTH, (128, 255))
 WORD_BITS = 14  # of a word's hash that say whether it may be among the hints' words
 ONE, BYTE = np.uint64(1), np.uint64(255)
 LOW_BITS, HIGH_BITS, FROM_A, BEYOND_Z = (
@@ -114,7 +117,7 @@ def chunk_of(data, i, end):
     return chunk | capital >> np.uint64(2)
 
 
-@bare.helper
+@bare.inlined
 def bytes_hash(data, i, end):
     value = SEED ^ np.uint64(end - i)
     while i < end:
@@ -123,7 +126,7 @@ def bytes_hash(data, i, end):
     return value
 
 
-@bare.helper
+@bare.inlined
 def remember(keys, values, key, value):
     mask = np.uint64(len(keys) - 1)
     place = key & mask
@@ -133,7 +136,7 @@ def remember(keys, values, key, value):
     values[place] |= value
 
 
-@bare.helper
+@bare.inlined
 def recall(keys, values, key):
     mask = np.uint64(len(keys) - 1)
     place = key & mask
@@ -144,7 +147,7 @@ def recall(keys, values, key):
     return np.uint8(0)
 
 
-@bare.helper
+@bare.inlined
 def may_have(words, word):
     """Whether a word may be among those of the hints: their bits in `words`."""
     bit = word >> np.uint64(64 - WORD_BITS)
@@ -153,14 +156,14 @@ def may_have(words, word):
 
 @bare.helper
 def in_words(data, i, end, properties):
-    """Whether a letter, mark, number or `_` is at i, and where the next character begins."""
-    c, length = point_at(data, i, end)
-    return properties[c] & (LETTER | MARK | NUMBER) != 0 or c == 95, i + length
+    """Whether a letter, mark or number is at i, which is not ASCII, and where the next character begins."""
+    c, length = code_point(data, i, end)
+    return properties[c] & (LETTER | MARK | NUMBER) != 0, i + length
 
 
 @bare.helper
-def word_from(data, i, end, properties, is_word):
-    """From where to where the next word is; `is_word` says of each ASCII byte whether it belongs to one."""
+def cut_run(data, i, end, properties, is_word, out, count):
+    """Cuts a run of bytes of words and of characters beyond ASCII, which may be no letters, into words."""
     first = end
     while i < end:
         if data[i] < 0x80:
@@ -168,18 +171,58 @@ def word_from(data, i, end, properties, is_word):
         else:
             inside, after = in_words(data, i, end, properties)
         if inside:
-            first = i
-            break
+            first = min(first, i)
+        elif first < end:
+            out[count, 0], out[count, 1] = first, i
+            count, first = count + 1, end
         i = after
+    if first < end:
+        out[count, 0], out[count, 1] = first, end
+        count += 1
+    return count
+
+
+@bare.inlined
+def cut_words(data, i, end, properties, is_word, out):
+    """Writes from where to where each word is, and returns how many there are. `is_word` says of each ASCII byte
+    whether it belongs to one."""
+    count, first, mixed_run = 0, np.int64(-1), False
     while i < end:
-        if data[i] < 0x80:
-            inside, after = is_word[data[i]], i + 1
+        width = min(WIDTH, end - i)
+        if i + WIDTH <= len(data):
+            bits, beyond = in_word_bits(data, i), beyond_bits(data, i)
         else:
-            inside, after = in_words(data, i, end, properties)
-        if not inside:
-            break
-        i = after
-    return first, i
+            bits, beyond = np.uint64(0), np.uint64(0)
+            for k in range(width):
+                byte = data[i + k]
+                bits |= np.uint64(byte >= 0x80 or is_word[byte]) << np.uint64(k)
+                beyond |= np.uint64(byte >= 0x80) << np.uint64(k)
+        if width < WIDTH:
+            bits &= (ONE << np.uint64(width)) - ONE
+        mixed_run |= beyond != 0
+        at = np.int64(0)
+        while at < width:
+            if first < 0:
+                rest = bits >> np.uint64(at)
+                if rest == 0:
+                    break
+                at += lowest(rest)
+                first = i + at
+            rest = ~bits >> np.uint64(at)
+            if rest == 0:
+                break
+            at += lowest(rest)
+            if at >= width:
+                break
+            if mixed_run:
+                count = cut_run(data, first, i + at, properties, is_word, out, count)
+            else:
+                out[count, 0], out[count, 1] = first, i + at
+                count += 1
+            first = np.int64(-1)
+        mixed_run = beyond != 0 and first >= 0
+        i += WIDTH
+    return cut_run(data, first, end, properties, is_word, out, count) if first >= 0 else count
 
 
 @bare.helper
@@ -219,14 +262,11 @@ def unescape(data, i, end, out):
 
 
 @bare.helper
-def put_hints(data, i, end, kind, properties, is_word, keys, values, words):
+def put_hints(data, i, end, kind, properties, is_word, cut, keys, values, words):
     """Remembers the words of a title, or the triples of words of anything else."""
     before, last = np.uint64(0), np.uint64(0)
-    while True:
-        first, i = word_from(data, i, end, properties, is_word)
-        if first >= end:
-            return
-        word = bytes_hash(data, first, i)
+    for w in range(cut_words(data, i, end, properties, is_word, cut)):
+        word = bytes_hash(data, cut[w, 0], cut[w, 1])
         bit = word >> np.uint64(64 - WORD_BITS)
         words[bit >> np.uint64(6)] |= ONE << (bit & np.uint64(63))
         if kind == FROM_TITLE:
@@ -255,11 +295,12 @@ def hints(data, kinds, starts, ends, properties, is_word) -> tuple[Any, Any, Any
     for s in range(len(kinds)):
         i, end = starts[s], min(ends[s], starts[s] + max(remaining, 0))
         remaining -= max(end - i, 0) + 1
+        cut = np.empty((max(end - i, 0) // 2 + 1, 2), np.int64)
         if kinds[s] == FROM_JSON:
             out = np.empty(max(end - i, 0), np.uint8)
-            put_hints(out, 0, unescape(data, i, end, out), kinds[s], properties, is_word, keys, values, words)
+            put_hints(out, 0, unescape(data, i, end, out), kinds[s], properties, is_word, cut, keys, values, words)
         else:
-            put_hints(data, i, end, kinds[s], properties, is_word, keys, values, words)
+            put_hints(data, i, end, kinds[s], properties, is_word, cut, keys, values, words)
     return keys, values, words
 
 
@@ -288,7 +329,7 @@ def is_comma(c):
     return c == 44 or c == 59 or c == 0x3001 or c == 0xFF0C or c == 0x60C
 
 
-@bare.helper
+@bare.inlined
 def kind_of(c, p):
     """What a character is to `first` and `last`."""
     if p & LETTER:
@@ -300,7 +341,7 @@ def kind_of(c, p):
     return OTHER
 
 
-@bare.helper
+@bare.inlined
 def last_kind(text, first, end, properties):
     """Of the last character; of the one before a quote or bracket that closes after a full stop."""
     found = OTHER
@@ -316,7 +357,7 @@ def last_kind(text, first, end, properties):
     return found
 
 
-@bare.helper
+@bare.inlined
 def put_characters(text, i, end, properties, packed, row):
     """Fills the columns of counts of characters."""
     characters = letters = upper = digits = punctuation = terminals = commas = symbols = np.int64(0)
@@ -324,6 +365,13 @@ def put_characters(text, i, end, properties, packed, row):
     while i < end:
         if text[i] < 0x80:
             last, sums, begin = min(i + AT_ONCE, end), np.uint64(0), i
+            while i + 8 <= last:
+                chunk = eight_bytes(text, i)
+                if chunk & HIGH_BITS != 0:
+                    break
+                for k in range(8):
+                    sums += packed[chunk >> np.uint64(8 * k) & BYTE]
+                i += 8
             while i < last and text[i] < 0x80:
                 sums += packed[text[i]]
                 i += 1
@@ -358,17 +406,14 @@ def put_characters(text, i, end, properties, packed, row):
     row[LINES] = lines
 
 
-@bare.helper
-def put_words(text, i, end, properties, is_word, keys, values, known, row):
+@bare.inlined
+def put_words(text, i, end, properties, is_word, cut, keys, values, known, row):
     """Fills the columns of counts of words."""
-    words = triples = in_json = in_meta = in_title = 0
+    triples = in_json = in_meta = in_title = 0
     before, previous = np.uint64(0), np.uint64(0)
-    while True:
-        first, i = word_from(text, i, end, properties, is_word)
-        if first >= end:
-            break
-        word = bytes_hash(text, first, i)
-        words += 1
+    words = cut_words(text, i, end, properties, is_word, cut)
+    for w in range(words):
+        word = bytes_hash(text, cut[w, 0], cut[w, 1])
         triples += before != 0
         if may_have(known, word):
             in_title += recall(keys, values, title_word(word) | ONE) & FROM_TITLE != 0
@@ -389,16 +434,20 @@ def counted(data, kinds, starts, ends, properties, text, start) -> tuple[Any, An
     packed, is_word = np.empty(128, np.uint64), np.empty(128, np.bool_)
     put_bytes(properties, packed, is_word)
     keys, values, known = hints(data, kinds, starts, ends, properties, is_word)
-    put_counts(text, start, properties, packed, is_word, keys, values, known, counts, hashes)
+    longest = 0
+    for b in range(blocks):
+        longest = max(longest, start[b + 1] - start[b])
+    cut = np.empty((longest // 2 + 1, 2), np.int64)
+    put_counts(text, start, properties, packed, is_word, cut, keys, values, known, counts, hashes)
     return counts, hashes
 
 
 @bare.helper
-def put_counts(text, start, properties, packed, is_word, keys, values, known, counts, hashes):
+def put_counts(text, start, properties, packed, is_word, cut, keys, values, known, counts, hashes):
     for b in range(len(start) - 1):
         i, end, row = start[b], start[b + 1], counts[b]
         put_characters(text, i, end, properties, packed, row)
-        put_words(text, i, end, properties, is_word, keys, values, known, row)
+        put_words(text, i, end, properties, is_word, cut, keys, values, known, row)
         row[FIRST] = row[LAST] = OTHER
         if i < end:
             c, _ = point_at(text, i, end)
@@ -406,7 +455,7 @@ def put_counts(text, start, properties, packed, is_word, keys, values, known, co
         hashes[b] = whole_hash(text, i, end)
 
 
-@bare.helper
+@bare.inlined
 def whole_hash(text, i, end):
     value = SEED ^ np.uint64(end - i)
     while i + 8 <= end:
@@ -446,7 +495,7 @@ def share(part, whole):
     return np.float32(part) / np.float32(whole) if whole > 0 else np.float32(0)
 
 
-@bare.helper
+@bare.inlined
 def is_prose(counts, linked):
     return counts[CHARACTERS] >= PROSE and counts[TERMINALS] > 0 and 2 * linked < counts[CHARACTERS]
 
@@ -613,7 +662,7 @@ def own_features(counts, hashes, linked, keys, times, places, out):
         out[b, columns.COPIES] = times[places[b]]
 
 
-@bare.helper
+@bare.inlined
 def _put_container(row, level, inside, total):
     """What a container holds, in the columns of this number in LEVELS."""
     first = columns.AT_CONTAINED + columns.CONTAINER_COLUMNS * level
@@ -625,7 +674,7 @@ def _put_container(row, level, inside, total):
     row[first + columns.CONTAINER_TERMINALS] = share(inside[S_TERMINALS], characters)
 
 
-@bare.helper
+@bare.inlined
 def _climb(b, start, elements, groups, core, bulk, total, heading, row):
     """Walks from a block's element to the root, and fills the columns of what is above the block on the way."""
     row[columns.AT_ABOVE : columns.AT_ABOVE + len(ABOVE)] = FAR
@@ -672,7 +721,7 @@ def _climb(b, start, elements, groups, core, bulk, total, heading, row):
     )  # fmt: skip
 
 
-@bare.helper
+@bare.inlined
 def _put_siblings(row, above, groups, sums, total):
     """The nearest group of like siblings above a block, and the one with the most text."""
     if above.nearest_group < 0:
@@ -694,7 +743,7 @@ def _put_siblings(row, above, groups, sums, total):
     row[columns.MOST_SIBLINGS_LINK_SHARE] = share(most[S_LINKED], most[S_CHARACTERS])
 
 
-@bare.helper
+@bare.inlined
 def _put_core(row, above, groups, core, bulk, sums, total):
     """How far a block is from the page's core (most of its prose) and bulk (most of its text), and its branch."""
     row[columns.CORE_STEPS] = above.core_steps
@@ -772,7 +821,7 @@ def placed_features(elements, blocks, groups, core, bulk, heading, keys, numbers
         row[columns.LIKE_NEXT] = b + 1 < n and path_of[b] == path_of[b + 1]
 
 
-@bare.helper
+@bare.inlined
 def _put_neighbours(b, out, row):
     """Six columns of each of the three blocks before and the three after; -1 where the page ends."""
     column = columns.AT_AROUND
@@ -792,7 +841,7 @@ def _put_neighbours(b, out, row):
         column += 6
 
 
-@bare.helper
+@bare.inlined
 def _put_windows(b, n, ends, row):
     """Means over the blocks within each reach."""
     column = columns.AT_WINDOWS

@@ -207,7 +207,10 @@ def one_token(data, i, n, state, stack, elements, heads, blocks, out, facts, fla
     if begin < n and 97 <= data[begin] | 32 <= 122:
         value, after = hashed(data, begin, n, flat, ENDS_TAG_NAME)
         tag = tag_of(value, flat, hashes)
-        after = attributes(data, after, n, facts, flat, hashes, words)
+        if ends and after < n and data[after] == 62:  # nothing asks what an end tag says
+            after += 1
+        else:
+            after = attributes(data, after, n, facts, flat, hashes, words)
         if after < 0:
             return n
         if ends:

@@ -55,6 +55,8 @@ SLOTS = 1024
 MARKS, LETTERS, TEXT, ATTRIBUTE, AS_IT_STANDS = map(np.int64, range(0, 1280, 256))
 TAG_SLOTS, ATTRIBUTE_SLOTS, META_SLOTS, KIND_SLOTS = range(1280, 1280 + 4 * SLOTS, SLOTS)
 
+SAID = 28  # column of `Tables.words`
+
 # What a byte is to names and values in a tag: bits at MARKS.
 WHITE, ENDS_TAG_NAME, ENDS_ATTRIBUTE_NAME, ENDS_VALUE = 1, 2, 4, 8
 
@@ -83,7 +85,8 @@ class Tables(NamedTuple):
     flat: Array
     hashes: Array  # uint64[SLOTS * 4]: what is in a slot, of each of these; open addressing, 0 is empty
     kinds: Array  # int64[256], by tag
-    # uint32[states, 28]: the automaton over words of classes; 27 steps and what is said by words that end there
+    # uint16[states, 32]: the automaton over words of classes; 27 steps, and at SAID and behind it the low and the high
+    # half of what is said by words that end there. A state is a line of the processor's cache
     words: Array
     references: Array  # int32: see `_references`
 
@@ -190,7 +193,10 @@ def _words() -> Array:
         for symbol, child in children[state].items():
             queue.append((child, int(steps[suffix, symbol]) if state else 0))
             steps[state, symbol] = child
-    return np.column_stack([steps.astype(np.uint32), np.array(says, np.uint32)])
+    table = np.zeros((len(steps), 32), np.uint16)
+    table[:, :27], bits = steps, np.array(says, np.uint32)
+    table[:, SAID], table[:, SAID + 1] = bits & 0xFFFF, bits >> 16
+    return table
 
 
 def _references() -> Array:

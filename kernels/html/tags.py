@@ -20,6 +20,7 @@ from gristmill.kernels.html.tables import (
     FNV_PRIME,
     LETTERS,
     MARKS,
+    SAID,
     SLOTS,
     TAG_SLOTS,
     WHITE,
@@ -83,10 +84,15 @@ def words_say(data, i, end, flat, words):
         i += 1
         if symbol or before:
             state = np.int64(words[state, symbol])
-            bits |= np.int64(words[state, 27])
+            bits |= said(words, state)
     if symbol:
-        bits |= np.int64(words[np.int64(words[state, 0]), 27])
+        bits |= said(words, np.int64(words[state, 0]))
     return bits
+
+
+@inner
+def said(words, state):
+    return np.int64(words[state, SAID]) | np.int64(words[state, SAID + 1]) << 16
 
 
 @inner
