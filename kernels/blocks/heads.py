@@ -61,7 +61,7 @@ TAG_BYTES, JSON_BYTES = 16 << 10, 256 << 10  # of one span; longer tags are cut,
 MOST_TAGS, MOST_JSON = 400, 8
 # A row of what is cut: one of these kinds; of META the index in META_NAMES, or -1 where Python is to read the name; of
 # JSON the bits of the types that it names, and UNCLEAR; from where to where the value is, and the name.
-TITLE, META, REFRESH, CONTENT_LANGUAGE, CANONICAL_LINK, LANGUAGE, BASE, TIME, JSON = map(np.int64, range(9))
+TITLE, META, REFRESH, CANONICAL_LINK, LANGUAGE, BASE, TIME, JSON = map(np.int64, range(8))
 FACT, SAYS, FROM, TO, NAME_FROM, NAME_TO = range(6)
 UNCLEAR = 1 << 20  # JSON may have types that are not among its bits
 # What an attribute or a tag says: a hash, from where to where.
@@ -240,7 +240,7 @@ def put_meta(data, i, end, flat, hashes, seen, rows, row, spans, state):
         if stands_in(data, equivalent[FIRST], equivalent[LAST], REFRESHES):
             row = put_row(rows, row, REFRESH, NOTHING, first, last)
         elif stands_in(data, equivalent[FIRST], equivalent[LAST], LANGUAGES):
-            row = put_row(rows, row, CONTENT_LANGUAGE, NOTHING, first, last)
+            row = put_row(rows, row, LANGUAGE, NOTHING, first, last)
     for which in range(3):
         name = named[which]
         if name[LAST] < 0 or not trim(data, name, flat):

@@ -51,7 +51,7 @@ from gristmill.kernels.html.names import TAGS
 from gristmill.kernels.html.segment import Page
 from gristmill.stages.extract.choices import Comments, Form, View
 from gristmill.stages.extract.ingredients import with_ingredients
-from gristmill.stages.extract.metadata import PageHead, long_text, metadata, read_head
+from gristmill.stages.extract.metadata import REFRESH, TITLE, PageHead, long_text, metadata, read_head
 from gristmill.stages.extract.render import languages, numbered, render
 from gristmill.stages.extract.structure import rewrite_structure
 from gristmill.stages.read.charset import decode_page, is_utf8 as is_utf8, plainly_utf8
@@ -237,7 +237,7 @@ def _text(seen: SegmentedPage, kept: Array, form: Form) -> str:
 def head_text(head: PageHead) -> str | None:
     """The longest text that the head gives of what the page is about."""
     texts = [long_text(head.thing.get(name)) for name in ("articleBody", "text", "reviewBody", "description")]
-    texts += [head.meta.get("og:description"), head.meta.get("description")]
+    texts += [head.meta("og:description"), head.meta("description")]
     return max((text for text in texts if text), key=len, default=None)
 
 
@@ -286,35 +286,39 @@ FEWEST = 12  # words: not even a notice
 SCRIPT_BYTES = 2000  # of markup at least, before its emptiness is laid to scripts
 FRAMES = tuple(TAGS.index(name) for name in ("frameset", "frame"))
 
-REFRESH = re.compile(r"\s*\d*+(?:\.\d*+)?\s*+[;,]?\s*+(?:url\s*+=)?\s*+['\"]?\S")
+REFRESH_MOVES = re.compile(r"\s*\d*+(?:\.\d*+)?\s*+[;,]?\s*+(?:url\s*+=)?\s*+['\"]?\S")
 SCRIPT_MOVES = re.compile(
     rb"(?:window|document|top|self)?\.?location(?:\.href)?\s{0,4}=\s{0,4}[\"'][^\"']|location\.(?:replace"
     rb"|assign)\s{0,4}\("
 )
-NOT_FOUND = re.compile(
-    r"\b404\b|not found|page (?:you|doesn.t|does not|isn.t|cannot|can.t)|no longer (?:exists|available)"
-    r"|no encontrad|no existe|introuvable|n.existe pas"
-    r"|nicht gefunden|existiert nicht|não encontrad|nao encontrad|non trovat|niet gevonden|nie znaleziono|не найден"
-    r"|не знайден|не существует|bulunamad"
-    r"|hittades inte|ikke fundet|ei löydy|nenalezen|nem található|nu a fost găsit|δεν βρέθηκε|見つかりません|找不到|不存在|未找到"
-    r"|찾을 수 없|لم يتم العثور|לא נמצא|tidak ditemukan"
-    r"|không tìm thấy|ไม่พบ",
-    re.IGNORECASE,
+NOT_FOUND = re.compile(  # of small letters, as are the phrases
+    r"\b404\b|page (?:you|doesn.t|does not|isn.t|cannot|can.t)|no longer (?:exists|available)|n.existe pas"
 )
-SCRIPT_NAMED = re.compile(r"java\s?script|ジャバスクリプト", re.IGNORECASE)
+PHRASES_OF_NOT_FOUND = (
+    "not found", "no encontrad", "no existe", "introuvable", "nicht gefunden", "existiert nicht", "não encontrad",
+    "nao encontrad", "non trovat", "niet gevonden", "nie znaleziono", "не найден", "не знайден", "не существует",
+    "bulunamad", "hittades inte", "ikke fundet", "ei löydy", "nenalezen", "nem található", "nu a fost găsit",
+    "δεν βρέθηκε", "見つかりません", "找不到", "不存在", "未找到", "찾을 수 없", "لم يتم العثور", "לא נמצא",
+    "tidak ditemukan", "không tìm thấy", "ไม่พบ",
+)  # fmt: skip
+SCRIPT_NAMED = re.compile(r"java\s?script|ジャバスクリプト")
 EMPTY_STAGE = re.compile(
     rb"<(?:div|main|section|app-root|[a-z]+-app)\b[^<>]{0,200}\bid\s{0,4}=\s{0,4}[\"']?(?:root|app|__next|__nuxt"
     rb"|___gatsby|main|mount|react-root|app-root)[\"'\s>]|<app-root\b"
 )
 PASSWORD = re.compile(rb"<input\b[^<>]{0,1000}?\btype\s{0,4}=\s{0,4}[\"']?password\b", re.IGNORECASE)
-LOCKED = re.compile(
-    r"\b(?:log|sign)[ -]?in\b|\blogin\b|iniciar sesi|inicia sesi|connexion|se connecter|connectez|anmelden"
-    r"|einloggen|entrar\b|fazer login|accedi\b|inloggen|zaloguj"
-    r"|войти|войдите|вход\b|увійти|giriş yap|logga in|logg inn|log ind|kirjaudu|přihlá|bejelentkez|autentific"
-    r"|σύνδεση|ログイン|登录|登入|로그인|تسجيل الدخول|התחבר|đăng nhập"
-    r"|เข้าสู่ระบบ",
-    re.IGNORECASE,
-)
+LOCKED = re.compile(r"\b(?:log|sign)[ -]?in\b|\blogin\b|entrar\b|accedi\b|вход\b")
+PHRASES_OF_LOCKED = (
+    "iniciar sesi", "inicia sesi", "connexion", "se connecter", "connectez", "anmelden", "einloggen", "fazer login",
+    "inloggen", "zaloguj", "войти", "войдите", "увійти", "giriş yap", "logga in", "logg inn", "log ind",
+    "kirjaudu", "přihlá", "bejelentkez", "autentific", "σύνδεση", "ログイン", "登录", "登入", "로그인", "تسجيل الدخول",
+    "התחבר", "đăng nhập", "เข้าสู่ระบบ",
+)  # fmt: skip
+
+
+def has_phrase(text: str, phrases: tuple[str, ...], pattern: re.Pattern[str]) -> bool:
+    """Whether a text of small letters has one of these phrases, or the pattern."""
+    return any(phrase in text for phrase in phrases) or pattern.search(text) is not None
 
 
 def no_page(seen: SegmentedPage) -> str | None:
@@ -326,10 +330,11 @@ def no_page(seen: SegmentedPage) -> str | None:
         return "frames"
     if moved(seen, words):
         return "redirect"
-    text = "\n".join([seen.head.title or "", *texts_of_blocks(seen, range(len(seen.page.element)))])
-    if NOT_FOUND.search(text):
+    shown = texts_of_blocks(seen, range(len(seen.page.element)))
+    text = "\n".join([seen.head.other(TITLE) or "", *shown]).lower()
+    if has_phrase(text, PHRASES_OF_NOT_FOUND, NOT_FOUND):
         return "not_found_page"
-    if LOCKED.search(text) and PASSWORD.search(seen.data):
+    if has_phrase(text, PHRASES_OF_LOCKED, LOCKED) and PASSWORD.search(seen.data):
         return "login_wall"
     if needs_script(seen, words, text):
         return "needs_script"
@@ -338,8 +343,8 @@ def no_page(seen: SegmentedPage) -> str | None:
 
 def moved(seen: SegmentedPage, words: int) -> bool:
     """By a meta tag that names an address, or by a script on a page that has nothing else."""
-    refresh = seen.head.refresh
-    if refresh and "=" in refresh and REFRESH.match(refresh):
+    refresh = seen.head.other(REFRESH)
+    if refresh and "=" in refresh and REFRESH_MOVES.match(refresh):
         return True
     return words <= FEWEST and len(seen.data) < SCRIPT_BYTES and SCRIPT_MOVES.search(seen.data) is not None
 

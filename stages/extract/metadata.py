@@ -66,11 +66,10 @@ DATES = (
 
 SIMPLE_NAME = re.compile(rb"[\w:.-]+")
 NAMES = frozenset(META_NAMES)
-META, JSON, TITLE, CANONICAL_LINK, LANGUAGE, CONTENT_LANGUAGE, BASE, REFRESH = (  # what a row of the head is
+META, JSON, TITLE, CANONICAL_LINK, LANGUAGE, BASE, TIME, REFRESH = (  # what a row of the head is
     int(fact)
     for fact in (
-        heads.META, heads.JSON, heads.TITLE, heads.CANONICAL_LINK, heads.LANGUAGE, heads.CONTENT_LANGUAGE, heads.BASE,
-        heads.REFRESH,
+        heads.META, heads.JSON, heads.TITLE, heads.CANONICAL_LINK, heads.LANGUAGE, heads.BASE, heads.TIME, heads.REFRESH,
     )
 )  # fmt: skip
 
@@ -80,19 +79,31 @@ NAMED = {"news": "article", "list": "listing", "website": "website"}  # as `kind
 
 @dataclass
 class PageHead:
-    """The head of one page, read once: meta tags by name, other elements, JSON-LD as bytes."""
+    """The head of one page, read once: what it has by name, and JSON-LD as bytes. Values are decoded when asked for."""
 
-    meta: dict[str, str] = field(default_factory=dict)
-    authors: dict[str, list[str]] = field(default_factory=dict)  # of the tags in ONE_TAG_EACH
-    title: str | None = None
-    language: str | None = None
-    canonical: str | None = None
-    base: str | None = None
-    refresh: str | None = None
-    time: str | None = None
+    data: bytes = b""
     known: int = 0  # bits of KNOWN: what the page says it is
+    named: dict[str, list[tuple[int, int]]] = field(default_factory=dict)  # meta tags: where the values are
+    others: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # the same by TITLE, LANGUAGE and so on
     scripts: list[tuple[bytes, bool]] = field(default_factory=list)  # JSON-LD, and whether it may name a type of KINDS
     parsed: dict[int, list[dict[str, Any]]] = field(default_factory=dict)  # what a script describes, by its number
+
+    def meta(self, name: str) -> str | None:
+        return self.first_of(self.named.get(name, ()))
+
+    def other(self, fact: int) -> str | None:
+        return self.first_of(self.others.get(fact, ()))
+
+    def every(self, name: str) -> list[str]:
+        """The values of all meta tags of a name."""
+        values = [decoded(self.data[first:last]) for first, last in self.named[name]]
+        return [value for value in values if value][:MOST_AUTHORS]
+
+    def first_of(self, spans: Iterable[tuple[int, int]]) -> str | None:
+        for first, last in spans:
+            if value := decoded(self.data[first:last]):
+                return value
+        return None
 
     def things_in(self, number: int) -> list[dict[str, Any]]:
         if number not in self.parsed:
@@ -119,30 +130,16 @@ class PageHead:
 
 def read_head(data: bytes, rows: Iterable[list[int]], known: int) -> PageHead:
     """The head of a page from the rows of `kernels/blocks/heads.py`, and the bits of what the page says it is."""
-    head = PageHead(known=known)
+    head = PageHead(data, known)
     for fact, says, first, last, name_from, name_to in rows:
-        value = data[first:last]
         if fact == META:
             name = META_NAMES[says] if says >= 0 else name_in(data[name_from:name_to])
-            content = decoded(value) if name in NAMES else None
-            if content:
-                head.meta.setdefault(name, content)
-                if name in ONE_TAG_EACH and len(head.authors.setdefault(name, [])) < MOST_AUTHORS:
-                    head.authors[name].append(content)
+            if name in NAMES:
+                head.named.setdefault(name, []).append((first, last))
         elif fact == JSON:
-            head.scripts.append((value, says != 0))
-        elif fact == TITLE:
-            head.title = head.title or decoded(value)
-        elif fact == CANONICAL_LINK:
-            head.canonical = head.canonical or decoded(value)
-        elif fact in (LANGUAGE, CONTENT_LANGUAGE):
-            head.language = head.language or decoded(value)
-        elif fact == BASE:
-            head.base = head.base or decoded(value)
-        elif fact == REFRESH:
-            head.refresh = head.refresh or decoded(value)
+            head.scripts.append((data[first:last], says != 0))
         else:
-            head.time = head.time or decoded(value)
+            head.others.setdefault(fact, []).append((first, last))
     return head
 
 
@@ -164,42 +161,45 @@ class Metadata:
 def metadata(head: PageHead, url: str | None, headings: Callable[[], Container[str]]) -> Metadata:
     """`headings` gives those of the page: a title that begins with one of them and goes on with the site's name is that
     one."""
-    thing, meta = head.thing, head.meta
-    title = (
-        text_in(thing.get("headline"))
-        or first(meta[name] for name in TITLES if name in meta)
-        or text_in(thing.get("name"))
-        or head.title
-    )
+    thing, named = head.thing, head.named
     authors = (
-        all_of(head.authors[name]) if name in head.authors else person(meta[name]) for name in AUTHORS if name in meta
+        all_of(head.every(name)) if name in ONE_TAG_EACH else person(head.meta(name))
+        for name in AUTHORS
+        if name in named
     )
     return Metadata(
-        title=without_site(title, meta.get("og:site_name"), headings),
+        title=without_site(
+            text_in(thing.get("headline"))
+            or first(head.meta(name) for name in TITLES if name in named)
+            or text_in(thing.get("name"))
+            or head.other(TITLE),
+            head,
+            headings,
+        ),
         author=names_in(found_by_id(head, thing.get("author")))
         or first(authors)
         or labelled_author(head)
         or names_in(found_by_id(head, thing.get("creator")))
         or None,
         date=dated(thing.get("datePublished"))
-        or first(dated(meta[name]) for name in DATES if name in meta)
+        or first(dated(head.meta(name)) for name in DATES if name in named)
         or dated(thing.get("dateCreated"))
-        or dated(head.time),
-        language=head.language or meta.get("og:locale") or text_in(thing.get("inLanguage")),
-        canonical=absolute(head.canonical or meta.get("og:url"), head.base, url),
+        or dated(head.other(TIME)),
+        language=head.other(LANGUAGE) or head.meta("og:locale") or text_in(thing.get("inLanguage")),
+        canonical=absolute(head.other(CANONICAL_LINK) or head.meta("og:url"), head.other(BASE), url),
         kind=kind_of(head),
     )
 
 
-def without_site(title: str | None, site: str | None, headings: Callable[[], Container[str]]) -> str | None:
+def without_site(title: str | None, head: PageHead, headings: Callable[[], Container[str]]) -> str | None:
     """ "How mills work - The Miller" is "How mills work" where the page has that heading, or says that the site is
     called the other."""
-    if not title:
+    ends = list(SEPARATOR.finditer(title)) if title else []
+    if not title or not ends:
         return title
-    shown: Container[str] | None = None
-    for parts in SEPARATOR.finditer(title):
+    site, shown = head.meta("og:site_name"), headings()
+    for parts in ends:
         before, after = title[: parts.start()], title[parts.end() :]
-        shown = headings() if shown is None else shown
         if before in shown or (site and after.casefold() == site.casefold()):
             return before
     return title
@@ -209,7 +209,7 @@ def kind_of(head: PageHead) -> str | None:
     for kind in KIND_OF if head.known else ():
         if head.says(kind):
             return NAMED.get(kind, kind)
-    return head.meta.get("og:type")
+    return head.meta("og:type")
 
 
 RANK = {kind: place for place, kind in enumerate(KIND_OF)}
@@ -286,9 +286,9 @@ def names_in(value: Any) -> str | None:
 
 
 def labelled_author(head: PageHead) -> str | None:
-    for number in "12" if head.meta else "":
-        if (head.meta.get(f"twitter:label{number}") or "").casefold().rstrip(" :：") in WRITTEN_BY:
-            return person(head.meta.get(f"twitter:data{number}"))
+    for label, data in (("twitter:label1", "twitter:data1"), ("twitter:label2", "twitter:data2")):
+        if label in head.named and (head.meta(label) or "").casefold().rstrip(" :：") in WRITTEN_BY:
+            return person(head.meta(data))
     return None
 
 
