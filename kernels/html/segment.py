@@ -82,6 +82,7 @@ from gristmill.kernels.html.text import (
     BLANK,
     LESS,
     PRE,
+    SLACK,
     SLASH,
     TAG_CLOSES,
     TAG_OPENS,
@@ -147,7 +148,7 @@ def page_of(data, flat, hashes, kinds, words, references):
     elements = np.empty((2 * bound, 4), np.uint32)  # tag, parent, bits, alike; a cell may come with a row
     blocks = np.empty((bound + 1, 4), np.int32)  # bytes, element, linked, characters
     heads = np.empty((bound, 3), np.int64)  # kind, start, end
-    out = np.empty(len(data) + len(data) // 5 + 16, np.uint8)
+    out = np.empty(len(data) + len(data) // 5 + SLACK, np.uint8)
     state, stack, facts = np.zeros(STATE, np.int64), np.empty((DEEPEST + 2, 4), np.int64), np.zeros(FACTS, np.int64)
     read_page(data, state, stack, elements, heads, blocks, out, facts, flat, hashes, kinds, words, references)
     count = state[ELEMENTS]
