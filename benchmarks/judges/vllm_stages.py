@@ -5,7 +5,7 @@
       [--only llm_score,refine] [--engine real|fake]
 
 Points: `llm_score` (one pass; prefix cache on), `reasoned`, `ngram` and `draft` (tokens guessed ahead, by what was read
-and by the model itself), `feeding` (chosen by measurement), `options` (KV cache in fp8, half of the memory, float16),
+and by the model itself), `feeding` (chosen by measurement), `options` (KV cache in fp8, half of the memory),
 `llm_label`, `refine`, `rephrase`, `ocr` (a Llava of random weights on made scans), and the plans of `judge label` and
 `judge rate` (by a description and by a rubric; a model of random weights cannot describe a development set). The model
 is that of `medu_vllm.py`: a Llama shape of 1.2B with random weights and a tokenizer trained on TEXT (else on
@@ -228,7 +228,9 @@ def balance(holds: bool, counts: str) -> None:
 
 def points(options: argparse.Namespace) -> dict[str, Callable[[], Facts]]:
     reasoned = {"reading": "reasoned"}
-    half = {"dtype": "float16", "gpu_memory": 0.5, "engine_options": {"kv_cache_dtype": "fp8", "max_num_seqs": 128}}
+    half = {
+        "dtype": "bfloat16", "gpu_memory": 0.5, "engine_options": {"kv_cache_dtype": "fp8", "max_num_seqs": 128}
+    }  # fmt: skip
     return {
         "llm_score": partial(scored, options),
         "reasoned": partial(scored, options, **reasoned),

@@ -25,6 +25,7 @@ import numpy as np
 from gristmill.kernels.base.bare import code_point, inlined, kernel
 from gristmill.kernels.base.types import Array
 from gristmill.kernels.base.unicode import (
+    DENSE,
     DIGIT,
     LETTER,
     PUNCTUATION,
@@ -48,6 +49,7 @@ CHARACTER_COLUMNS = 10
 ELLIPSES, LINKS, JAVASCRIPTS = range(3)
 MENTION_COLUMNS = 3
 _LOOK = np.isin(np.arange(256), [0x2E, 0xE2, 0x3A, 0x77, 0x6A, 0x4A])  # bytes at which `mentions` looks twice
+FIRST_SYLLABLE, LAST_SYLLABLE = 0xAC00, 0xD7A3  # of Hangul
 _SCRIPT_WORD = np.frombuffer(b"javascript", np.uint8)
 
 
@@ -164,6 +166,36 @@ def script_counts(data, offsets, properties, scripts, out):
 
 
 _LATIN = SCRIPTS.index("Latin")
+
+
+@kernel
+def syllabic(data, offsets, properties, out):
+    """out[i]: whether more than half the letters are syllables of Hangul or of a script without spaces between words.
+    The usual limits on the length of a word say nothing about such a text."""
+    for d in range(len(offsets) - 1):
+        begin, stop = offsets[d], offsets[d + 1]
+        high = np.int64(0)
+        for i in range(begin, stop):
+            high += data[i] >> 7
+        out[d] = False
+        if 8 * high < stop - begin:  # of such letters each has three bytes; most texts need no second look
+            continue
+        letters, syllables = 0, 0
+        i = begin
+        while i < stop:
+            point, size = code_point(data, i, stop)
+            if properties[point] & LETTER:
+                letters += 1
+                syllables += properties[point] & DENSE != 0 or FIRST_SYLLABLE <= point <= LAST_SYLLABLE
+            i += size
+        out[d] = 2 * syllables > letters
+
+
+def syllabic_plain(text: str) -> bool:
+    letters = [ord(c) for c in text if properties()[ord(c)] & LETTER]
+    some = sum(bool(properties()[p] & DENSE) or FIRST_SYLLABLE <= p <= LAST_SYLLABLE for p in letters)
+    data = text.encode()
+    return 8 * sum(byte >= 0x80 for byte in data) >= len(data) and 2 * some > len(letters)
 
 
 def character_counts_plain(text: str) -> tuple[list[int], float]:

@@ -5,7 +5,8 @@ It speaks numbers over its pipes and nothing that can be run. A request is `REQU
 `REPLY` and what the fork wrote. Limits are set in the fork before PDFium sees a byte: address space, output, processor
 time (a timer that counts it; RLIMIT_CPU, of whole seconds, behind it) and time by the clock.
 
-It imports nothing of Gristmill: it starts as a file, in 0.1 s.
+It imports nothing of Gristmill: it starts as a file, in 0.1 s, isolated from the environment. Its argument is the
+folder that holds pypdfium2, which may be one that PYTHONPATH names.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import resource
 import signal
 import struct
+import sys
 import zlib
 from array import array
 from collections.abc import Callable, Sequence
@@ -42,6 +44,7 @@ PIXELS = 64 << 20
 
 def main() -> None:
     """Serve until the pipe closes."""
+    sys.path.append(sys.argv[1])
     import pypdfium2.raw as pdfium
 
     die_with_parent()

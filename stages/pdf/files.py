@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
@@ -97,9 +98,12 @@ class Opened:
     seconds: float = field(compare=False, default=0.0)
 
 
-def check_installed() -> None:
-    if importlib.util.find_spec("pypdfium2") is None:
+def check_installed() -> str:
+    """The folder that holds the package."""
+    found = importlib.util.find_spec("pypdfium2")
+    if found is None or found.origin is None:
         raise CannotRun(INSTALL)
+    return str(Path(found.origin).parents[1])
 
 
 class Child:
@@ -144,9 +148,8 @@ class Child:
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
-            check_installed()
             self._process = subprocess.Popen(
-                [sys.executable, "-I", child.__file__],
+                [sys.executable, "-I", child.__file__, check_installed()],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

@@ -20,10 +20,11 @@ from pydantic import Field, model_validator
 
 from gristmill.classifiers.fasttext.model import FastText, ModelFileError, load
 from gristmill.classifiers.naive_bayes import model as naive_bayes
-from gristmill.classifiers.naive_bayes.model import NaiveBayes
+from gristmill.classifiers.naive_bayes.model import NOISE, NaiveBayes
 from gristmill.kernels.base.columns import text_column
 from gristmill.kernels.base.types import Array, Bytes, Offsets
 from gristmill.kernels.common.paths import RecipePath
+from gristmill.kernels.language.no_language import signs_of_no_language
 from gristmill.kernels.measures.letters import letters_of, lines_of, share_lines
 from gristmill.stages.stage import Annotate, Signals
 
@@ -32,10 +33,14 @@ if TYPE_CHECKING:
 
 UNKNOWN = "unknown"
 DENSE_LETTER = 4  # letters that one of a script without spaces counts for: 5 of Han are judged as well as 20 of Latin
-LEAST = 0.2  # a lower score is right in less than one of five texts: no answer
+LEAST = 0.12  # a lower score is right in fewer than one of eight texts: no answer
 DOUBTFUL, SURE = 0.9, 0.6  # below the one, lid.176 is asked too; from the other on, its word for a language counts
 
 ENOUGH = 20  # letters; of fewer, lid.176 is sure of languages that the text is not in
+# Noise (docs/languages.md): more symbols of code than the first share of the characters, and fewer letters in runs of
+# words than the second; or more characters of a wrong decoding than the last.
+CODE, PROSE, BROKEN = 0.06, 0.3, 0.5
+
 
 ModelName = Literal["py3langid", "lid.176"]
 Model = Annotated[
@@ -191,6 +196,11 @@ class Joined:
             labels[taken, 0], scores[taken, 0] = self.place[others[taken]], sure[taken]
         unsure = scores[:, 0] < LEAST
         labels[unsure], scores[unsure] = -1, 0
+        asked = np.ones(len(labels), np.bool_) if wanted is None else wanted
+        code, broken, prose = signs_of_no_language(data, offsets, asked)
+        noise = ((code > CODE) & (prose < PROSE)) | (broken > BROKEN)
+        labels[noise], scores[noise] = -1, 0
+        labels[noise, 0], scores[noise, 0] = self.labels.index(NOISE), np.maximum(code, broken)[noise]
         return labels, scores
 
 

@@ -36,6 +36,7 @@ from gristmill.kernels.measures.text_counts import (
     line_marks,
     mentions,
     script_counts,
+    syllabic,
 )
 from gristmill.kernels.words import words as w
 from gristmill.kernels.words.english import english_words
@@ -69,6 +70,7 @@ class Measures:
     bytes: Array
     units: Array = field(default_factory=lambda: np.zeros(0, np.int64))
     words: Array = field(default_factory=lambda: np.zeros((0, WORD_COLUMNS), np.int64))
+    syllabic: Array = field(default_factory=lambda: np.zeros(0, np.bool_))  # a character is a syllable, or more
     ngrams: Array = field(default_factory=lambda: np.zeros((0, 9), np.int64))
     lines: Array = field(default_factory=lambda: np.zeros((0, LINE_COLUMNS), np.int64))
     line_repeats: Array = field(
@@ -97,6 +99,7 @@ def measure(
         measured.units = np.zeros(count, np.int64)
     if "words" in groups:
         measured.words = np.zeros((count, WORD_COLUMNS), np.int64)
+        measured.syllabic = np.zeros(count, np.bool_)
     if "ngrams" in groups:
         measured.ngrams = np.zeros((count, 9), np.int64)
     if "lines" in groups:
@@ -217,6 +220,8 @@ def _measure_slice(
         scratch.room_for_repeats(line_ends)
         repeats(scratch.lines, line_ends, scratch.table, found.line_repeats[rows])
         repeats(scratch.paragraphs, paragraph_ends, scratch.table, found.paragraph_repeats[rows])
+    if "words" in groups:
+        syllabic(data, offsets, properties(), found.syllabic[rows])
     if "characters" in groups:
         character_counts(data, offsets, properties(), scratch.histogram, found.characters[rows], found.entropy[rows])
     if "mentions" in groups:
@@ -286,7 +291,9 @@ SIGNALS: dict[str, Signal] = {
     "newlines": Signal(("characters",), lambda m: m.characters[:, c.NEWLINES]),
     "units": Signal(("units",), lambda m: m.units),
     "words": Signal(("words",), lambda m: m.words[:, w.WORDS]),
-    "mean_word_length": Signal(("words",), lambda m: share(m.words[:, w.WORD_CHARACTERS], m.words[:, w.WORDS])),
+    "mean_word_length": Signal(
+        ("words",), lambda m: np.where(m.syllabic, np.nan, share(m.words[:, w.WORD_CHARACTERS], m.words[:, w.WORDS]))
+    ),
     "median_word_length": Signal(("words",), lambda m: m.words[:, w.MEDIAN_TWICE] / 2),
     "alphabetic_word_share": Signal(("words",), lambda m: share(m.words[:, w.WITH_LETTERS], m.words[:, w.UNITS])),
     "stop_words": Signal(("words",), lambda m: m.words[:, w.STOP_WORDS]),
@@ -449,7 +456,7 @@ class TextSignals(Annotate):
             self._stop_words(batch) if "words" in groups else (np.zeros(len(batch), np.int64), np.zeros(64, np.uint64))
         )
         measured = measure(column, groups, self.units, lists, stop_words, self.short_line)
-        return {name: pa.array(SIGNALS[name].value(measured)) for name in wanted}
+        return {name: pa.array(SIGNALS[name].value(measured), from_pandas=True) for name in wanted}  # NaN is null
 
     def _stop_words(self, batch: pa.RecordBatch) -> tuple[Array, Array]:
         """Which list each document goes by, and all lists in one table. A language without a list has no stop words."""

@@ -52,6 +52,14 @@ def column_of(texts):
     return text_column(pa.array(["left out", *texts]).slice(1))
 
 
+@given(texts=st.lists(st.text("ab1 é天かカไ가α.", max_size=30), max_size=5))
+@example(texts=ODD)
+def test_texts_are_syllabic_where_more_than_half_of_their_letters_are(texts):
+    found = np.ones(len(texts), np.bool_)
+    counted.syllabic(*column_of(texts), properties(), found)
+    assert found.tolist() == [counted.syllabic_plain(text) for text in texts]
+
+
 @given(texts=TEXTS)
 @example(texts=ODD)
 def test_lines_and_paragraphs(texts):

@@ -62,6 +62,15 @@ def test_a_child_that_was_killed_is_started_again():
     assert child._process is not None and child._process.pid != before.pid
 
 
+def test_the_package_is_found_where_only_pythonpath_names_it():
+    data = GOOD
+    request = files.child.REQUEST.pack(files.child.READ, 30.0, 60.0, 1 << 30, 10, 0, 0, len(data)) + data
+    command = [sys.executable, "-I", "-S", files.child.__file__, files.check_installed()]  # without site-packages
+    replied = subprocess.run(command, input=request, stdout=subprocess.PIPE, check=True, timeout=120).stdout
+    status, _, _, size = files.child.REPLY.unpack_from(replied)
+    assert (status, size) == (0, len(replied) - files.child.REPLY.size) and size > 0
+
+
 def test_no_process_stays_when_its_worker_is_killed(tmp_path: Path):
     (tmp_path / "a.pdf").write_bytes(GOOD)
     program = (

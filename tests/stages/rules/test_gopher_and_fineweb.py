@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from gristmill.kernels.common.settings import SettingsError
@@ -103,7 +107,33 @@ def test_thresholds_by_language(tmp_path):
     rule = GopherQuality(thresholds_file=str(path))
     assert "language" in rule.needs and "language" not in GopherQuality().needs
     found = reasons(rule, ["der Hund und die Katze"] * 4 + ["我们今天"], ["de", "deu_Latn", "en", None, "zh"])
-    assert found == [None, None, "too_few_words", "too_few_words", "words_too_short"]
+    assert found == [None, None, "too_few_words", "too_few_words", "too_few_stop_words"]
+
+
+@pytest.mark.parametrize("units", ["uax29", "whitespace", "datatrove"])
+def test_the_length_of_words_is_not_tested_where_a_character_is_a_syllable(units):
+    texts = {
+        "zh": "今天天气很好，我们去公园散步吧。2015年3月5日",
+        "ja": "今日は天気がいいので公園を散歩しましょう。コンピューター",
+        "ko": "오늘 날씨가 좋아서 공원에 산책하러 갔습니다",
+        "th": "วันนี้อากาศดีมากเราไปเดินเล่นที่สวนสาธารณะกันเถอะ",
+        "mixed": "a b c d 今天天气很好我们去公园散步吧",
+        "digits": "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 天",
+    }
+    batch = pa.RecordBatch.from_pydict({"text": [*texts.values(), "an ox is in it", "a 天 b c d e f g"]})
+    signals = TextSignals(units=units, only=["mean_word_length"]).annotate(batch)["mean_word_length"].to_pylist()
+    assert signals[:5] == [None] * 5 and None not in signals[5:]
+
+
+def test_no_chinese_or_japanese_text_has_words_that_are_too_short():
+    path = Path(__file__).resolve().parents[4] / "shared/data/languages.parquet"
+    if not path.is_file():
+        pytest.skip(f"no {path}")
+    table = pq.read_table(path)
+    texts = table.filter(pc.is_in(table["language"], pa.array(["zh", "ja"])))["text"].to_pylist()
+    assert len(texts) > 1000
+    found = reasons(GopherQuality(min_words=0, min_stop_words=0, min_alphabetic_word_share=0), texts)
+    assert not {"words_too_short", "words_too_long"} & {*found}
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_names_languages_and_how_sure_it_is():
 
 @pytest.mark.parametrize(
     "text",
-    [None, "", " \n\t", "\0\0\0", "😀" * 500, "x", "1234567890" * 9, "\u0301" * 99, "Too few letters"],
+    [None, "", " \n\t", "\0\0\0", "😀" * 500, "x", "1234567890" * 9, "\u0301" * 99, "a b c"],
 )
 def test_a_text_that_cannot_be_judged_is_unknown(text):
     assert said(Language(top=2), text) == [
@@ -149,6 +149,36 @@ def test_the_default_is_right_twice_as_often_and_as_sure_as_it_should_be():
     assert 1 - right(ours, languages) < 0.5 * (1 - right(theirs, languages))
     sure = [(row, language) for row, language in zip(ours, languages, strict=True) if row["language_score"] >= 0.9]
     assert len(sure) > 1400 and right([row for row, _ in sure], [language for _, language in sure]) > 0.97
+
+
+CODE = """
+def filled(rows, size, table=None):
+    for row in range(len(rows)):
+        if rows[row] & 0x80 and table is not None:
+            table[row % size] += self._counts.get(rows[row], 0)
+    return {"rows": rows[:size], "size": size}
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        CODE,
+        "var e=t.querySelector('.a'),n=function(){return e&&e.b?e.b.c:null};i.on('click',n),s[0]=n();",
+        "SELECT a.id, b.name FROM a LEFT JOIN b ON (a.id = b.a_id) WHERE b.x >= 3 AND a.y <> 'z';",
+        "Сегодня хорошая погода в городе".encode().decode("latin-1"),
+        "Сегодня хорошая погода в городе".encode("cp1251").decode("latin-1"),
+        "\ufffd\ufffd\ufffd \ufffd\ufffd\ufffd\ufffd a \ufffd\ufffd",
+    ],
+)
+def test_code_and_broken_encodings_are_no_language(text):
+    assert said(Language(), text)[0]["language"] in ("noise", "unknown")
+
+
+def test_prose_with_some_symbols_keeps_its_language():
+    text = "The function f(x) = a*x + b grows with x, as the authors show; see https://example.org/a for the proof [1]."
+    french = "Ça a été dégradé à Évian : l'été, où l'élève a été hébergé, s'était achevé, déjà désespéré."
+    assert [row["language"] for row in said(Language(), text, french)] == ["en", "fr"]
 
 
 def test_what_is_no_language_is_noise_and_a_language_that_the_default_lacks_comes_from_the_other():
