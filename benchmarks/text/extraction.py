@@ -226,7 +226,8 @@ def seconds_of_batches(pages: list[bytes]) -> float:
 def cause_of(page: bytes) -> str:
     """The part of our way of a page that takes longest, and its share."""
     profile = cProfile.Profile()
-    profile.runcall(extract, page)
+    for _ in range(5):
+        profile.runcall(extract, page)
     took = {name: cumulative for (_, _, name), (_, _, _, cumulative, _) in pstats.Stats(profile).stats.items()}  # type: ignore[attr-defined]
     part = max(PARTS, key=lambda name: took.get(name, 0.0))
     return f"{PARTS[part]}, {100 * took.get(part, 0.0) / took['extract']:.0f} %"

@@ -340,6 +340,9 @@ def code_text(content: str, keeps_lines: bool = True, rows: bool = False) -> str
                     out.append("\n")
                     fresh = True
             elif ends:
+                if tag == "span" and skipped < 0 and stack and stack[-1] == tag:  # most tags of code
+                    stack.pop()
+                    continue
                 if tag not in stack:
                     continue
                 while stack:
@@ -363,6 +366,9 @@ def code_text(content: str, keeps_lines: bool = True, rows: bool = False) -> str
                     said[attrs] = hides, numbers = (
                         HIDDEN.search(attrs) is not None, NUMBER_CLASS.search(attrs) is not None
                     )  # fmt: skip
+                if tag == "span" and not hides and not numbers:
+                    stack.append(tag)
+                    continue
                 if skipped < 0 and (
                     tag in UNSEEN
                     or hides
