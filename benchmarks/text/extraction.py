@@ -19,9 +19,11 @@ from __future__ import annotations
 
 import argparse
 import base64
+import cProfile
 import json
 import os
 import platform
+import pstats
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -31,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 from resiliparse.extract.html2text import extract_plain_text
 from resiliparse.parse.encoding import detect_encoding
@@ -39,13 +42,21 @@ from resiliparse.parse.html import HTMLTree
 from gristmill.classifiers.blocks.model import BlockModel, load, save
 from gristmill.classifiers.blocks.training import folds_of, train, word_f1, words_of
 from gristmill.stages.extract.engines import extract, markup, resiliparse, trafilatura
-from gristmill.stages.extract.gristmill import look_at, main_text, utf8
+from gristmill.stages.extract.gristmill import main_text, utf8
+from gristmill.stages.extract.stage import Extract
 from gristmill.stages.extract.train import FOLDS, examples_of
 from gristmill.stages.extract.training_pages import known_pages, site_of
 
 RIVAL_NAMES = ("readability", "justext", "boilerpy3", "rs_trafilatura", "magic_html", "newspaper4k", "goose3")
 SIZES = (20_000, 60_000, 150_000, 400_000)  # bytes of markup
 PATIENCE = 300  # seconds for one of them; some wait for the network
+ROUNDS, BATCH = 4, 100
+# What the functions of the way of a page do, for the causes of slow pages.
+PARTS = {
+    "utf8": "decoding", "rewrite_structure": "rewriting code and formulas", "read_page": "blocks and their choice",
+    "metadata": "JSON-LD and meta tags", "with_ingredients": "ingredients", "_rendered": "rendering tables and code",
+    "no_page": "reasons for no page",
+}  # fmt: skip
 PACKAGES = ("gristmill", "resiliparse", "trafilatura", "numba")
 RIVALS = r"""
 import base64, json, sys, time, warnings, logging
@@ -124,9 +135,7 @@ def main() -> None:
         flush=True,
     )
 
-    unseen = [
-        main_text(look_at(utf8(row["html"])), models[fold], "text") for row, fold in zip(pages, folds, strict=True)
-    ]
+    unseen = [main_text(utf8(row["html"]), models[fold], "text") for row, fold in zip(pages, folds, strict=True)]
     speeds: dict[str, float] = {}
     for name, texts, seconds in results(pages, unseen, asked.without, asked.rivals):
         speeds[name] = len(pages) / seconds
@@ -193,19 +202,55 @@ def resiliparse_alone(page: bytes) -> str:
     return text
 
 
+def as_markdown(page: bytes) -> Any:
+    return extract(page, form="markdown")
+
+
+def seconds_of_batches(pages: list[bytes]) -> float:
+    """Of the stage on batches of pages; the least of two rounds."""
+    stage, took = Extract(), []
+    rest = {name: pa.nulls(BATCH, pa.string()) for name in ("text", "meta", "url", "charset")}
+    tables = [
+        pa.record_batch({"html": chunk, **{name: nulls[: len(chunk)] for name, nulls in rest.items()}})
+        for first in range(0, len(pages), BATCH)
+        for chunk in [pa.array(pages[first : first + BATCH], pa.large_binary())]
+    ]
+    for _ in range(2):
+        started = time.perf_counter()
+        for table in tables:
+            stage.rewrite(table)
+        took.append(time.perf_counter() - started)
+    return min(took)
+
+
+def cause_of(page: bytes) -> str:
+    """The part of our way of a page that takes longest, and its share."""
+    profile = cProfile.Profile()
+    for _ in range(5):
+        profile.runcall(extract, page)
+    took = {name: cumulative for (_, _, name), (_, _, _, cumulative, _) in pstats.Stats(profile).stats.items()}  # type: ignore[attr-defined]
+    part = max(PARTS, key=lambda name: took.get(name, 0.0))
+    return f"{PARTS[part]}, {100 * took.get(part, 0.0) / took['extract']:.0f} %"
+
+
 def show_speed(data: Path) -> None:
-    """Each page by ours and by resiliparse in turn, three times; the least of each side counts."""
+    """Each page by ours and by resiliparse in turn, who is first by turns, four times; the least of each side counts."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     print(json.dumps({"what": "speed", "machine": machine(), "versions": versions()}), flush=True)
+    sides = (extract, resiliparse_alone)
     for name in ("pages", "pages_more", "wild_pages"):
         pages = pq.read_table(data / f"{name}.parquet", columns=["html"]).column(0).to_pylist()
-        sides = (lambda page: extract(page), resiliparse_alone)
         for page in pages[:20]:
-            for side in sides:
+            for side in (*sides, as_markdown):
                 side(page)
-        took = np.array([[[seconds_of(side, page) for side in sides] for page in pages] for _ in range(3)]).min(0)
+        took = np.full((2, len(pages)), np.inf)
+        for turn in range(ROUNDS):
+            for row, page in enumerate(pages):
+                for side in (0, 1) if turn % 2 == 0 else (1, 0):
+                    took[side, row] = min(took[side, row], seconds_of(sides[side], page))
         size = np.array([len(page) for page in pages])
-        ours, theirs = took.T
+        ours, theirs = took
+        markdown = sum(min(seconds_of(as_markdown, page) for _ in range(2)) for page in pages)
         print(
             json.dumps(
                 {
@@ -220,16 +265,20 @@ def show_speed(data: Path) -> None:
                         for since, until in pairwise([0, *SIZES, 0])
                         if (held := (size >= since) & (size < (until or np.inf))).any()
                     },
+                    "our pages a second": round(len(pages) / ours.sum()),
+                    "sum, ours as Markdown": round(theirs.sum() / markdown, 2),
+                    "sum, ours in batches": round(theirs.sum() / seconds_of_batches(pages), 2),
                     "slower than 10 ms and 25 ms a MB": int((ours > 0.010 + 0.025 * size / 1e6).sum()),
                     "slower than resiliparse by 5 ms": int((ours > theirs + 0.005).sum()),
-                    "worst (row, bytes, ms, theirs)": [
-                        (int(row), int(size[row]), round(ours[row] * 1e3, 1), round(theirs[row] * 1e3, 1))
+                    "worst (row, bytes, ms, theirs, what takes longest)": [
+                        (int(row), int(size[row]), round(ours[row] * 1e3, 1), round(theirs[row] * 1e3, 1),
+                         cause_of(pages[row]))
                         for row in np.argsort(theirs - ours)[:10].tolist()
                     ],
                 }
             ),
             flush=True,
-        )
+        )  # fmt: skip
 
 
 def quality(pages: list[dict[str, Any]], texts: list[str]) -> dict[str, Any]:

@@ -68,10 +68,10 @@ def wcxb(asked: argparse.Namespace) -> None:
     chosen = [(row, str(site)) for row, site in zip(rows, sites, strict=True) if pages[site] >= 3]
     unseen = [models[fold] for fold, site in zip(folds, sites, strict=True) if pages[site] >= 3]
     urls, gold = [row["url"] for row, _ in chosen], [row["main_content"] for row, _ in chosen]
-    seen = [look_at(utf8(row["html"])) for row, _ in chosen]
+    data = [utf8(row["html"]) for row, _ in chosen]
     texts: dict[str, list[str]] = {
-        "extracted": [main_text(page, model, "text") for page, model in zip(seen, unseen, strict=True)],
-        "visible": [visible_text(page) for page in seen],
+        "extracted": [main_text(page, model, "text") for page, model in zip(data, unseen, strict=True)],
+        "visible": [visible_text(look_at(page)) for page in data],
     }
     for name, given in texts.items():
         say(what=f"wcxb, {name}", **compared(urls, given, gold, [site for _, site in chosen]))

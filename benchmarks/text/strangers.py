@@ -87,7 +87,7 @@ def recipes_of(data: Path) -> list[dict[str, Any]]:
 
 
 def ours(html: bytes, model: BlockModel) -> str:
-    return main_text(look_at(utf8(html)), model, "text")
+    return main_text(utf8(html), model, "text")
 
 
 def quality(rows: list[dict[str, Any]], texts: list[str]) -> dict[str, Any]:

@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gristmill.kernels.base.types import Array, Bytes
-from gristmill.kernels.blocks import features
-from gristmill.kernels.blocks.choice import BrokenForest, Forest, Splits, check, choose, judge, splits_of
+from gristmill.kernels.base.types import Array
+from gristmill.kernels.blocks.choice import BrokenForest, Forest, Splits, check, choose, predict, splits_of
 from gristmill.kernels.blocks.columns import FEATURES
 from gristmill.kernels.blocks.features import COLUMNS, CONTEXT, WORDS, context_features
+from gristmill.kernels.blocks.page import Choosing
 from gristmill.kernels.html.segment import Page
 
 SHIPPED = Path(__file__).parent / "models" / "blocks.npz"
@@ -63,25 +63,29 @@ class BlockModel:
     def splits(self) -> tuple[Splits, Splits]:
         return splits_of(self.first), splits_of(self.second)
 
+    def choosing(self, beta: float = BETA) -> Choosing:
+        """How a page's blocks are chosen; recall counts `beta` times as much as precision."""
+        return Choosing(*self.splits, HOPELESS, self.sharpness, beta * beta, LEAST)
+
     def probabilities(self, page: Page, measured: MeasuredPage) -> Array:
         """float32[blocks]."""
-        (first, second), tree = self.splits, measured.tree
-        made: Array = judge(
-            *first, *second, HOPELESS, measured.rows, measured.counts, page.parent, page.element, tree.sums, tree.path,
-            tree.group, tree.heading,
-        )  # fmt: skip
-        return made
+        first, second = self.splits
+        found = predict(first, measured.rows)
+        add_context(page, measured, found)
+        hopeful = found >= HOPELESS
+        found[hopeful] = predict(second, np.ascontiguousarray(measured.rows[hopeful]))
+        return found
 
     def keep(self, probability: Array, measured: MeasuredPage, beta: float = BETA) -> Array:
         """bool[blocks]; recall counts `beta` times as much as precision."""
         return choose_blocks(probability, measured.counts[:, WORDS], self.sharpness, beta)
 
 
-def measure_page(data: Bytes, page: Page, kinds: Array, starts: Array, ends: Array, known: int) -> MeasuredPage:
-    """Spans of `data` (kinds FROM_TITLE, FROM_META, FROM_JSON) say what the page is about; `known` bits say what it
-    calls itself."""
-    counts, rows, tree = features.measure_page(data, page, kinds, starts, ends, known, len(CONTEXT))
-    return MeasuredPage(rows, counts, tree)
+def untaught() -> BlockModel:
+    """A model that finds every block as probable as the next, for pages that another one is trained on."""
+    leaf, ends = np.zeros(1, np.int32), np.full(1, np.inf, np.float32)
+    forest = Forest(leaf, leaf, leaf, ends, leaf, np.zeros(1, np.float32), 0.0)
+    return BlockModel(forest, forest, 1.0)
 
 
 def add_context(page: Page, measured: MeasuredPage, first: Array) -> None:

@@ -5,6 +5,8 @@ The order of the names is the order of the columns, so a new feature needs new m
 
 from __future__ import annotations
 
+from gristmill.kernels.html.names import KNOWN
+
 BIT_NAMES = (
     "hidden", "veiled", "folded", "navigation", "paging", "header", "footer", "sidebar", "social", "consent", "advert",
     "related", "newsletter", "popup", "login", "search", "labels", "byline", "comment", "forum", "review", "main",
@@ -23,8 +25,6 @@ KINDS = (
 )  # fmt: skip
 KIND = {name: index for index, names in enumerate(KINDS) for name in names}
 
-# What a page says it is: bits of `page_kinds`.
-KNOWN = ("article", "product", "website", "news", "forum", "list", "recipe", "faq", "place", "event", "video")
 LEVELS = (0, 1, 2, 3, 5)  # containers of a block, counted from the innermost, whose contents are features
 BESIDE = ("length", "link", "terminals", "punctuation", "upper", "digits")  # of each of six neighbours
 REACHES = (4, 12)  # blocks before and after a block that a window spans

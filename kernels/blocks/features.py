@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gristmill.kernels.base import bare
-from gristmill.kernels.base.bare import point_at
+from gristmill.kernels.base.bare import code_point, point_at
 from gristmill.kernels.base.compiled import helper, kernel
 from gristmill.kernels.base.types import Array, Bytes
 from gristmill.kernels.base.unicode import (
@@ -37,6 +37,7 @@ from gristmill.kernels.base.unicode import (
     UPPER,
     properties,
 )
+from gristmill.kernels.base.wide import bits_of, eight_bytes, lowest
 from gristmill.kernels.blocks import columns
 from gristmill.kernels.blocks.columns import ABOVE, BITS, FAR, FEATURES, KIND, KNOWN, LEVELS, REACHES
 from gristmill.kernels.html.names import TAGS
@@ -73,26 +74,59 @@ OTHER, ENDS_SENTENCE, COLON, PUNCTUATED, DIGITAL, SMALL, CAPITAL, CASELESS = ran
 # Sources of a hint's words: bits of the values in the table of hints.
 FROM_TITLE, FROM_META, FROM_JSON = 1, 2, 4
 HINT_BYTES = 1 << 18  # of a page's title, meta tags and JSON-LD together; more than that is not read
+WIDTH = 64  # bytes that are looked at together for words
+in_word_bits = bits_of(WIDTH, (48, 57), (65, 90), (95, 95), (97, 122), (128, 255))
+beyond_bits = bits_of(WIDTH, (128, 255))
+WORD_BITS = 14  # of a word's hash that say whether it may be among the hints' words
+ONE, BYTE = np.uint64(1), np.uint64(255)
+LOW_BITS, HIGH_BITS, FROM_A, BEYOND_Z = (
+    np.uint64(int.from_bytes(bytes([byte]) * 8, "little")) for byte in (0x7F, 0x80, 0x80 - 65, 0x80 - 91)
+)
 SEED, TITLE_SEED, PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x9AE16A3B2F90404F), np.uint64(0x9E3779B97F4A7C15)
 
 
-@helper
+@bare.inlined
 def mixed(hash_, value):
     hash_ = (hash_ ^ np.uint64(value)) * PRIME
     return hash_ ^ (hash_ >> np.uint64(29))
 
 
-@helper
+@bare.inlined
 def triple(first, second, third):
     return mixed(mixed(mixed(SEED, first), second), third)
 
 
-@helper
+@bare.inlined
 def title_word(word):
     return mixed(TITLE_SEED, word)
 
 
-@helper
+@bare.inlined
+def chunk_of(data, i, end):
+    """Up to eight bytes from i on as one integer, the first byte lowest; ASCII letters in lower case."""
+    if i + 8 <= len(data):
+        chunk = eight_bytes(data, i)
+        if end - i < 8:
+            chunk &= (ONE << np.uint64(8 * (end - i))) - ONE
+    else:
+        chunk = np.uint64(0)
+        for k in range(min(end - i, 8)):
+            chunk |= np.uint64(data[i + k]) << np.uint64(8 * k)
+    small = chunk & LOW_BITS  # of a byte of 65 to 90, and of no other, the sum with 63 has its highest bit, with 37 not
+    capital = (small + FROM_A) & ~(small + BEYOND_Z) & ~chunk & HIGH_BITS
+    return chunk | capital >> np.uint64(2)
+
+
+@bare.inlined
+def bytes_hash(data, i, end):
+    value = SEED ^ np.uint64(end - i)
+    while i < end:
+        value = mixed(value, chunk_of(data, i, end))
+        i += 8
+    return value
+
+
+@bare.inlined
 def remember(keys, values, key, value):
     mask = np.uint64(len(keys) - 1)
     place = key & mask
@@ -102,7 +136,7 @@ def remember(keys, values, key, value):
     values[place] |= value
 
 
-@helper
+@bare.inlined
 def recall(keys, values, key):
     mask = np.uint64(len(keys) - 1)
     place = key & mask
@@ -113,28 +147,140 @@ def recall(keys, values, key):
     return np.uint8(0)
 
 
-@helper
-def escaped(data, i, end):
-    """The character of the JSON escape whose backslash is at i, and its length; a broken escape is a space."""
-    if i + 1 >= end:
-        return np.int64(32), 1
-    if data[i + 1] != 117 or i + 5 >= end:  # \n, \t, \", \/ ...: none belongs to a word
-        return np.int64(32), 2
-    value = np.int64(0)
-    for k in range(i + 2, i + 6):
-        c = np.int64(data[k])
-        if 48 <= c <= 57:
-            value = value * 16 + c - 48
-        elif 97 <= c | 32 <= 102:
-            value = value * 16 + (c | 32) - 87
+@bare.inlined
+def may_have(words, word):
+    """Whether a word may be among those of the hints: their bits in `words`."""
+    bit = word >> np.uint64(64 - WORD_BITS)
+    return words[bit >> np.uint64(6)] >> (bit & np.uint64(63)) & ONE != 0
+
+
+@bare.helper
+def in_words(data, i, end, properties):
+    """Whether a letter, mark or number is at i, which is not ASCII, and where the next character begins."""
+    c, length = code_point(data, i, end)
+    return properties[c] & (LETTER | MARK | NUMBER) != 0, i + length
+
+
+@bare.helper
+def cut_run(data, i, end, properties, is_word, out, count):
+    """Cuts a run of bytes of words and of characters beyond ASCII, which may be no letters, into words."""
+    first = end
+    while i < end:
+        if data[i] < 0x80:
+            inside, after = is_word[data[i]], i + 1
         else:
-            return np.int64(32), 2
-    return value, 6
+            inside, after = in_words(data, i, end, properties)
+        if inside:
+            first = min(first, i)
+        elif first < end:
+            out[count, 0], out[count, 1] = first, i
+            count, first = count + 1, end
+        i = after
+    if first < end:
+        out[count, 0], out[count, 1] = first, end
+        count += 1
+    return count
+
+
+@bare.inlined
+def cut_words(data, i, end, properties, is_word, out):
+    """Writes from where to where each word is, and returns how many there are. `is_word` says of each ASCII byte
+    whether it belongs to one."""
+    count, first, mixed_run = 0, np.int64(-1), False
+    while i < end:
+        width = min(WIDTH, end - i)
+        if i + WIDTH <= len(data):
+            bits, beyond = in_word_bits(data, i), beyond_bits(data, i)
+        else:
+            bits, beyond = np.uint64(0), np.uint64(0)
+            for k in range(width):
+                byte = data[i + k]
+                bits |= np.uint64(byte >= 0x80 or is_word[byte]) << np.uint64(k)
+                beyond |= np.uint64(byte >= 0x80) << np.uint64(k)
+        if width < WIDTH:
+            bits &= (ONE << np.uint64(width)) - ONE
+        mixed_run |= beyond != 0
+        at = np.int64(0)
+        while at < width:
+            if first < 0:
+                rest = bits >> np.uint64(at)
+                if rest == 0:
+                    break
+                at += lowest(rest)
+                first = i + at
+            rest = ~bits >> np.uint64(at)
+            if rest == 0:
+                break
+            at += lowest(rest)
+            if at >= width:
+                break
+            if mixed_run:
+                count = cut_run(data, first, i + at, properties, is_word, out, count)
+            else:
+                out[count, 0], out[count, 1] = first, i + at
+                count += 1
+            first = np.int64(-1)
+        mixed_run = beyond != 0 and first >= 0
+        i += WIDTH
+    return cut_run(data, first, end, properties, is_word, out, count) if first >= 0 else count
+
+
+@bare.helper
+def unescape(data, i, end, out):
+    """Writes a JSON text with the characters that its escapes stand for; those that belong to no word are spaces."""
+    at = 0
+    while i < end:
+        if data[i] != 92:
+            out[at] = data[i]
+            i, at = i + 1, at + 1
+            continue
+        value, length = np.int64(32), 2
+        if i + 5 < end and data[i + 1] == 117:  # \n, \t, \", \/ ...: none belongs to a word
+            value, length = np.int64(0), 6
+            for k in range(i + 2, i + 6):
+                c = np.int64(data[k])
+                if 48 <= c <= 57:
+                    value = value * 16 + c - 48
+                elif 97 <= c | 32 <= 102:
+                    value = value * 16 + (c | 32) - 87
+                else:
+                    value, length = np.int64(32), 2
+                    break
+        if 0xD800 <= value < 0xE000 or value < 32:
+            value = np.int64(32)
+        if value < 0x80:
+            out[at] = value
+            at += 1
+        elif value < 0x800:
+            out[at], out[at + 1] = 0xC0 | value >> 6, 0x80 | value & 0x3F
+            at += 2
+        else:
+            out[at], out[at + 1], out[at + 2] = 0xE0 | value >> 12, 0x80 | value >> 6 & 0x3F, 0x80 | value & 0x3F
+            at += 3
+        i += length
+    return at
+
+
+@bare.helper
+def put_hints(data, i, end, kind, properties, is_word, cut, keys, values, words):
+    """Remembers the words of a title, or the triples of words of anything else."""
+    before, last = np.uint64(0), np.uint64(0)
+    for w in range(cut_words(data, i, end, properties, is_word, cut)):
+        word = bytes_hash(data, cut[w, 0], cut[w, 1])
+        bit = word >> np.uint64(64 - WORD_BITS)
+        words[bit >> np.uint64(6)] |= ONE << (bit & np.uint64(63))
+        if kind == FROM_TITLE:
+            remember(keys, values, title_word(word) | ONE, np.uint8(kind))
+        else:
+            if before != 0:
+                remember(keys, values, triple(before, last, word) | ONE, np.uint8(kind))
+            before, last = last, word
 
 
 @helper
-def hints(data, kinds, starts, ends, properties) -> tuple[Any, Any]:
-    """A hash table of the words of a page's title, and of the word triples of its meta tags and JSON-LD.
+def hints(data, kinds, starts, ends, properties, is_word) -> tuple[Any, Any, Any]:
+    """A hash table of the words of a page's title, and of the word triples of its meta tags and JSON-LD; and a bit for
+    each of these words.
 
     `kinds` are FROM_TITLE, FROM_META, FROM_JSON for spans of the page's bytes.
     """
@@ -144,125 +290,181 @@ def hints(data, kinds, starts, ends, properties) -> tuple[Any, Any]:
     size = 16
     while size < min(total, HINT_BYTES) // 2 + 2:
         size *= 2  # a word and what ends it take two bytes at least, so that a place is always free
-    keys, values = np.zeros(size, np.uint64), np.zeros(size, np.uint8)
+    keys, values, words = np.zeros(size, np.uint64), np.zeros(size, np.uint8), np.zeros(1 << WORD_BITS - 6, np.uint64)
     remaining = HINT_BYTES
     for s in range(len(kinds)):
-        kind = kinds[s]
         i, end = starts[s], min(ends[s], starts[s] + max(remaining, 0))
         remaining -= max(end - i, 0) + 1
-        before, last, word, inside = np.uint64(0), np.uint64(0), SEED, False
-        while i <= end:
-            if i == end:
-                c, length = np.int64(32), 1
-            elif kind == FROM_JSON and data[i] == 92:
-                c, length = escaped(data, i, end)
+        cut = np.empty((max(end - i, 0) // 2 + 1, 2), np.int64)
+        if kinds[s] == FROM_JSON:
+            out = np.empty(max(end - i, 0), np.uint8)
+            put_hints(out, 0, unescape(data, i, end, out), kinds[s], properties, is_word, cut, keys, values, words)
+        else:
+            put_hints(data, i, end, kinds[s], properties, is_word, cut, keys, values, words)
+    return keys, values, words
+
+
+# Numbers of a byte's kinds in one integer, eight bits each, so that 255 bytes are counted by one addition each.
+OF_LETTER, OF_UPPER, OF_DIGIT, OF_PUNCTUATION, OF_TERMINAL, OF_COMMA, OF_SYMBOL, OF_LINE = (
+    np.uint64(8 * place) for place in range(8)
+)
+AT_ONCE = 255
+
+
+@bare.helper
+def put_bytes(properties, packed, is_word):
+    """Fills what each ASCII byte counts for, and whether it belongs to a word."""
+    for c in range(128):
+        p = properties[c]
+        is_word[c] = p & (LETTER | MARK | NUMBER) != 0 or c == 95
+        counted = np.uint64(p & LETTER != 0) << OF_LETTER | np.uint64(p & LETTER != 0 and p & UPPER != 0) << OF_UPPER
+        counted |= np.uint64(p & LETTER == 0 and p & DIGIT != 0) << OF_DIGIT
+        counted |= np.uint64(p & PUNCTUATION != 0) << OF_PUNCTUATION | np.uint64(p & TERMINAL != 0) << OF_TERMINAL
+        counted |= np.uint64(is_comma(c)) << OF_COMMA | np.uint64(c == 10) << OF_LINE
+        packed[c] = counted | np.uint64(p & PUNCTUATION == 0 and not is_word[c] and p & SYMBOL != 0) << OF_SYMBOL
+
+
+@bare.inlined
+def is_comma(c):
+    return c == 44 or c == 59 or c == 0x3001 or c == 0xFF0C or c == 0x60C
+
+
+@bare.inlined
+def kind_of(c, p):
+    """What a character is to `first` and `last`."""
+    if p & LETTER:
+        return CAPITAL if p & UPPER else SMALL if p & LOWER else CASELESS
+    if p & (MARK | NUMBER) or c == 95:
+        return DIGITAL if p & DIGIT else PUNCTUATED if c == 95 else OTHER
+    if p & PUNCTUATION:
+        return ENDS_SENTENCE if p & TERMINAL else COLON if c == 58 or c == 0xFF1A else PUNCTUATED
+    return OTHER
+
+
+@bare.inlined
+def last_kind(text, first, end, properties):
+    """Of the last character; of the one before a quote or bracket that closes after a full stop."""
+    found = OTHER
+    while end > first:
+        i = end - 1
+        while i > first and text[i] & 0xC0 == 0x80:
+            i -= 1
+        c, _ = point_at(text, i, end)
+        kind = kind_of(c, properties[c])
+        if kind != PUNCTUATED or c == 95:
+            return kind if found == OTHER or kind == ENDS_SENTENCE else found
+        found, end = PUNCTUATED, i
+    return found
+
+
+@bare.inlined
+def put_characters(text, i, end, properties, packed, row):
+    """Fills the columns of counts of characters."""
+    characters = letters = upper = digits = punctuation = terminals = commas = symbols = np.int64(0)
+    lines = np.int64(1)
+    while i < end:
+        if text[i] < 0x80:
+            last, sums, begin = min(i + AT_ONCE, end), np.uint64(0), i
+            while i + 8 <= last:
+                chunk = eight_bytes(text, i)
+                if chunk & HIGH_BITS != 0:
+                    break
+                for k in range(8):
+                    sums += packed[chunk >> np.uint64(8 * k) & BYTE]
+                i += 8
+            while i < last and text[i] < 0x80:
+                sums += packed[text[i]]
+                i += 1
+            characters += i - begin
+            letters += np.int64(sums >> OF_LETTER & BYTE)
+            upper += np.int64(sums >> OF_UPPER & BYTE)
+            digits += np.int64(sums >> OF_DIGIT & BYTE)
+            punctuation += np.int64(sums >> OF_PUNCTUATION & BYTE)
+            terminals += np.int64(sums >> OF_TERMINAL & BYTE)
+            commas += np.int64(sums >> OF_COMMA & BYTE)
+            symbols += np.int64(sums >> OF_SYMBOL & BYTE)
+            lines += np.int64(sums >> OF_LINE & BYTE)
+            continue
+        c, length = point_at(text, i, end)
+        i += length
+        characters += 1
+        p = properties[c]
+        if p & LETTER:
+            letters += 1
+            upper += p & UPPER != 0
+        elif p & (MARK | NUMBER):
+            digits += p & DIGIT != 0
+        else:
+            terminals += p & TERMINAL != 0
+            if p & PUNCTUATION:
+                punctuation += 1
+                commas += is_comma(c)
             else:
-                c, length = point_at(data, i, end)
-            i += length
-            if properties[c] & (LETTER | MARK | NUMBER) or c == 95:
-                word = mixed(word, c | 32 if 65 <= c <= 90 else c)
-                inside = True
-            elif inside:
-                if kind == FROM_TITLE:
-                    remember(keys, values, title_word(word) | np.uint64(1), np.uint8(kind))
-                else:
-                    if before != 0:
-                        remember(keys, values, triple(before, last, word) | np.uint64(1), np.uint8(kind))
-                    before, last = last, word
-                word, inside = SEED, False
-    return keys, values
+                symbols += p & SYMBOL != 0
+    row[CHARACTERS], row[LETTERS], row[UPPERS], row[DIGITS] = characters, letters, upper, digits
+    row[PUNCTUATIONS], row[TERMINALS], row[COMMAS], row[SYMBOLS] = punctuation, terminals, commas, symbols
+    row[LINES] = lines
+
+
+@bare.inlined
+def put_words(text, i, end, properties, is_word, cut, keys, values, known, row):
+    """Fills the columns of counts of words."""
+    triples = in_json = in_meta = in_title = 0
+    before, previous = np.uint64(0), np.uint64(0)
+    words = cut_words(text, i, end, properties, is_word, cut)
+    for w in range(words):
+        word = bytes_hash(text, cut[w, 0], cut[w, 1])
+        triples += before != 0
+        if may_have(known, word):
+            in_title += recall(keys, values, title_word(word) | ONE) & FROM_TITLE != 0
+            if before != 0:
+                sources = recall(keys, values, triple(before, previous, word) | ONE)
+                in_json += (sources & FROM_JSON) != 0
+                in_meta += (sources & FROM_META) != 0
+        before, previous = previous, word
+    row[WORDS], row[TRIPLES] = words, triples
+    row[IN_JSON], row[IN_META], row[IN_TITLE] = in_json, in_meta, in_title
 
 
 @helper
-def measure(text, start, properties, keys, values, counts, hashes) -> None:
-    """Fills counts[block, column of COUNTS] and a hash of each block's text."""
+def counted(data, kinds, starts, ends, properties, text, start) -> tuple[Any, Any]:
+    """counts[block, column of COUNTS] and a hash of each block's text; the spans are those of `hints`."""
+    blocks = len(start) - 1
+    counts, hashes = np.empty((blocks, len(COUNTS)), np.int32), np.empty(blocks, np.uint64)
+    packed, is_word = np.empty(128, np.uint64), np.empty(128, np.bool_)
+    put_bytes(properties, packed, is_word)
+    keys, values, known = hints(data, kinds, starts, ends, properties, is_word)
+    longest = 0
+    for b in range(blocks):
+        longest = max(longest, start[b + 1] - start[b])
+    cut = np.empty((longest // 2 + 1, 2), np.int64)
+    put_counts(text, start, properties, packed, is_word, cut, keys, values, known, counts, hashes)
+    return counts, hashes
+
+
+@bare.helper
+def put_counts(text, start, properties, packed, is_word, cut, keys, values, known, counts, hashes):
     for b in range(len(start) - 1):
-        i, end = start[b], start[b + 1]
-        characters = words = letters = upper = digits = punctuation = terminals = commas = symbols = triples = (
-            in_json
-        ) = in_meta = in_title = 0
-        lines = 1
-        first = last = OTHER
-        before, previous, word, inside = np.uint64(0), np.uint64(0), SEED, False
-        whole = SEED
-        while i <= end:
-            if i == end:
-                c, length = np.int64(32), 1
-            else:
-                c, length = point_at(text, i, end)
-                characters += 1
-                whole = mixed(whole, c)
-            i += length
-            p = properties[c]
-            if p & (LETTER | MARK | NUMBER) or c == 95:
-                word = mixed(word, c | 32 if 65 <= c <= 90 else c)
-                inside = True
-                if p & LETTER:
-                    letters += 1
-                    if p & UPPER:
-                        upper += 1
-                        kind = CAPITAL
-                    else:
-                        kind = SMALL if p & LOWER else CASELESS
-                elif p & DIGIT:
-                    digits += 1
-                    kind = DIGITAL
-                elif c == 95:
-                    punctuation += 1
-                    kind = PUNCTUATED
-                else:
-                    kind = OTHER
-                if characters == 1:
-                    first = kind
-                last = kind
-                continue
-            if inside:
-                words += 1
-                if recall(keys, values, title_word(word) | np.uint64(1)) & FROM_TITLE:
-                    in_title += 1
-                if before != 0:
-                    triples += 1
-                    sources = recall(keys, values, triple(before, previous, word) | np.uint64(1))
-                    in_json += (sources & FROM_JSON) != 0
-                    in_meta += (sources & FROM_META) != 0
-                before, previous = previous, word
-                word, inside = SEED, False
-            if i > end:
-                break
-            if c == 10:
-                lines += 1
-            if p & TERMINAL:
-                terminals += 1
-            if p & PUNCTUATION:
-                punctuation += 1
-                if c == 44 or c == 59 or c == 0x3001 or c == 0xFF0C or c == 0x60C:
-                    commas += 1
-                if p & TERMINAL:
-                    kind = ENDS_SENTENCE
-                elif c == 58 or c == 0xFF1A:
-                    kind = COLON
-                else:
-                    kind = (
-                        last if last == ENDS_SENTENCE else PUNCTUATED
-                    )  # a quote or bracket that closes after the full stop
-            else:
-                symbols += (p & SYMBOL) != 0
-                kind = OTHER
-            if characters == 1:
-                first = kind
-            last = kind
-        row = counts[b]
-        row[CHARACTERS], row[WORDS], row[LETTERS], row[UPPERS], row[DIGITS] = characters, words, letters, upper, digits
-        row[PUNCTUATIONS], row[TERMINALS], row[COMMAS], row[SYMBOLS], row[LINES] = (
-            punctuation,
-            terminals,
-            commas,
-            symbols,
-            lines,
-        )
-        row[LAST], row[FIRST], row[TRIPLES] = last, first, triples
-        row[IN_JSON], row[IN_META], row[IN_TITLE] = in_json, in_meta, in_title
-        hashes[b] = whole
+        i, end, row = start[b], start[b + 1], counts[b]
+        put_characters(text, i, end, properties, packed, row)
+        put_words(text, i, end, properties, is_word, cut, keys, values, known, row)
+        row[FIRST] = row[LAST] = OTHER
+        if i < end:
+            c, _ = point_at(text, i, end)
+            row[FIRST], row[LAST] = kind_of(c, properties[c]), last_kind(text, i, end, properties)
+        hashes[b] = whole_hash(text, i, end)
+
+
+@bare.inlined
+def whole_hash(text, i, end):
+    value = SEED ^ np.uint64(end - i)
+    while i + 8 <= end:
+        value = mixed(value, eight_bytes(text, i))
+        i += 8
+    while i < end:
+        value = mixed(value, text[i])
+        i += 1
+    return value
 
 
 # --- tree: sums, groups, chains ---------------------------------------------------------------------------------------
@@ -288,17 +490,17 @@ class Chain(NamedTuple):
     end: int  # the innermost element
 
 
-@helper
+@bare.inlined
 def share(part, whole):
     return np.float32(part) / np.float32(whole) if whole > 0 else np.float32(0)
 
 
-@helper
+@bare.inlined
 def is_prose(counts, linked):
     return counts[CHARACTERS] >= PROSE and counts[TERMINALS] > 0 and 2 * linked < counts[CHARACTERS]
 
 
-@helper
+@bare.helper
 def sum_up(parent, element, linked, counts, sums):
     """sums[element, S_...] over the blocks inside each element; a parent stands before its children."""
     for b in range(len(element)):
@@ -312,18 +514,29 @@ def sum_up(parent, element, linked, counts, sums):
             row[S_PROSE] += c[CHARACTERS]
     for e in range(len(parent) - 1, 0, -1):
         if parent[e] >= 0:
-            sums[parent[e]] += sums[e]
+            add_row(sums, parent[e], sums, e)
+
+
+@bare.inlined
+def add_row(to, row, values, other):
+    for column in range(6):
+        to[row, column] += values[other, column]
 
 
 @helper
-def tree_shape(parent, alike, sums, path, groups):
-    """Fills a hash of each element's path, and the groups of like elements."""
-    n = len(parent)
+def table_for(count) -> tuple[Any, Any]:
+    """Keys and numbers of an empty hash table of so many rows."""
     size = 16
-    while size < 2 * n:
+    while size < 2 * count:
         size *= 2
-    keys, numbers = np.zeros(size, np.uint64), np.zeros(size, np.int32)
-    mask = np.uint64(size - 1)
+    return np.zeros(size, np.uint64), np.zeros(size, np.int32)
+
+
+@bare.helper
+def tree_shape(parent, alike, sums, path, groups, keys, numbers):
+    """Fills a hash of each element's path, and the groups of like elements; `keys`, `numbers`: a table for elements."""
+    n = len(parent)
+    mask = np.uint64(len(keys) - 1)
     count = 0
     for e in range(n):
         up = parent[e]
@@ -339,23 +552,23 @@ def tree_shape(parent, alike, sums, path, groups):
             keys[place] = key
             numbers[place] = count
             groups.sizes[count] = 0
-            groups.sums[count] = 0
+            for column in range(6):
+                groups.sums[count, column] = 0
             count += 1
         g = numbers[place]
         groups.of_element[e], groups.index[e] = g, groups.sizes[g]
         groups.sizes[g] += 1
-        groups.sums[g] += sums[e]
+        add_row(groups.sums, g, sums, e)
 
 
-@helper
-def chain(parent, sums, column, ranks):
+@bare.helper
+def chain(parent, sums, column, ranks, heaviest):
     """Fills ranks[element] along the chain from the root to the innermost element with half of the page's sum in a
     column; -1 beside it. Returns the end of the chain."""
     n = len(parent)
-    heaviest = np.full(n, -1, np.int32)
     for e in range(n):
         up = parent[e]
-        ranks[e] = -1
+        ranks[e] = heaviest[e] = -1
         if up >= 0 and (heaviest[up] < 0 or sums[e, column] > sums[heaviest[up], column]):
             heaviest[up] = e
     e, rank = 0, 0
@@ -412,16 +625,11 @@ class Ancestry(NamedTuple):
     bulk_steps: int
 
 
-@helper
-def own_features(counts, hashes, linked, out):
-    """The features of a block's own text, and how often the page repeats it."""
+@bare.helper
+def own_features(counts, hashes, linked, keys, times, places, out):
+    """The features of a block's own text, and how often the page repeats it; `keys`, `times`: a table for blocks."""
     n = len(counts)
-    size = 16
-    while size < 2 * n:
-        size *= 2
-    keys, times = np.zeros(size, np.uint64), np.zeros(size, np.int32)
-    mask = np.uint64(size - 1)
-    places = np.empty(n, np.int64)
+    mask = np.uint64(len(keys) - 1)
     for b in range(n):
         row, c = out[b], counts[b]
         characters = c[CHARACTERS]
@@ -454,7 +662,7 @@ def own_features(counts, hashes, linked, out):
         out[b, columns.COPIES] = times[places[b]]
 
 
-@bare.helper
+@bare.inlined
 def _put_container(row, level, inside, total):
     """What a container holds, in the columns of this number in LEVELS."""
     first = columns.AT_CONTAINED + columns.CONTAINER_COLUMNS * level
@@ -466,7 +674,7 @@ def _put_container(row, level, inside, total):
     row[first + columns.CONTAINER_TERMINALS] = share(inside[S_TERMINALS], characters)
 
 
-@bare.helper
+@bare.inlined
 def _climb(b, start, elements, groups, core, bulk, total, heading, row):
     """Walks from a block's element to the root, and fills the columns of what is above the block on the way."""
     row[columns.AT_ABOVE : columns.AT_ABOVE + len(ABOVE)] = FAR
@@ -513,7 +721,7 @@ def _climb(b, start, elements, groups, core, bulk, total, heading, row):
     )  # fmt: skip
 
 
-@bare.helper
+@bare.inlined
 def _put_siblings(row, above, groups, sums, total):
     """The nearest group of like siblings above a block, and the one with the most text."""
     if above.nearest_group < 0:
@@ -535,7 +743,7 @@ def _put_siblings(row, above, groups, sums, total):
     row[columns.MOST_SIBLINGS_LINK_SHARE] = share(most[S_LINKED], most[S_CHARACTERS])
 
 
-@bare.helper
+@bare.inlined
 def _put_core(row, above, groups, core, bulk, sums, total):
     """How far a block is from the page's core (most of its prose) and bulk (most of its text), and its branch."""
     row[columns.CORE_STEPS] = above.core_steps
@@ -553,18 +761,15 @@ def _put_core(row, above, groups, core, bulk, sums, total):
     row[columns.BULK_SHARE] = share(sums[bulk.end, S_CHARACTERS], total)
 
 
-@helper
-def placed_features(elements, blocks, groups, core, bulk, heading, out):
-    """The features of a block's place: the elements above it, what its containers hold, and what is like it."""
+@bare.helper
+def placed_features(elements, blocks, groups, core, bulk, heading, keys, numbers, path_of, alike, out):
+    """The features of a block's place: the elements above it, what its containers hold, and what is like it. `keys`,
+    `numbers`: a table for blocks; `alike`: blocks, characters, linked, terminals by path."""
     n, sums = len(blocks.element), elements.sums
     total, all_prose = sums[0, S_CHARACTERS], sums[0, S_PROSE]
     core_rank = core.rank[core.end]
     before = prose = paths = 0
-    size = 16
-    while size < 2 * n:
-        size *= 2
-    keys, numbers, mask = np.zeros(size, np.uint64), np.zeros(size, np.int32), np.uint64(size - 1)
-    path_of, alike = np.empty(n, np.int32), np.zeros((n, 4), np.int64)  # blocks, characters, linked, terminals by path
+    mask = np.uint64(len(keys) - 1)
     first_inside, last_inside = n, -1
     for b in range(n):
         row, element = out[b], blocks.element[b]
@@ -616,7 +821,7 @@ def placed_features(elements, blocks, groups, core, bulk, heading, out):
         row[columns.LIKE_NEXT] = b + 1 < n and path_of[b] == path_of[b + 1]
 
 
-@bare.helper
+@bare.inlined
 def _put_neighbours(b, out, row):
     """Six columns of each of the three blocks before and the three after; -1 where the page ends."""
     column = columns.AT_AROUND
@@ -636,7 +841,7 @@ def _put_neighbours(b, out, row):
         column += 6
 
 
-@bare.helper
+@bare.inlined
 def _put_windows(b, n, ends, row):
     """Means over the blocks within each reach."""
     column = columns.AT_WINDOWS
@@ -649,13 +854,13 @@ def _put_windows(b, n, ends, row):
         column += 4
 
 
-@helper
-def around_features(tag, counts, linked, heading, page_kinds, out):
-    """The features of a block's neighbours, of the heading above it, and of the page as a whole."""
+@bare.helper
+def around_features(tag, counts, linked, heading, page_kinds, ends, out):
+    """The features of a block's neighbours, of the heading above it, and of the page as a whole; `ends`: sums of length,
+    link, terminals, punctuation up to each block."""
     n = len(counts)
     first_h1, titled, best = -1, -1, np.float32(0)
     total = paragraphs = items = cells = terminals = covered = long_blocks = headings = 0
-    ends = np.zeros((n + 1, 4), np.int64)  # sums of length, link, terminals, punctuation up to each block
     for b in range(n):
         c = counts[b]
         characters = c[CHARACTERS]
@@ -748,19 +953,23 @@ def features_of(tag, parent, bits, alike, element, linked, counts, hashes, page_
     path, heading = np.empty(elements, np.uint64), np.zeros(blocks, np.int8)
     if blocks > 0:
         groups = ElementGroups(of_element, index, sizes, group_sums)
-        own_features(counts, hashes, linked, out)
+        own_features(counts, hashes, linked, *table_for(blocks), np.empty(blocks, np.int64), out)
         sum_up(parent, element, linked, counts, sums)
-        tree_shape(parent, alike, sums, path, groups)
+        tree_shape(parent, alike, sums, path, groups, *table_for(elements))
+        heaviest = np.empty(elements, np.int32)
         placed_features(
             Elements(tag, parent, bits, sums, path),
             PageBlocks(element, linked, counts),
             groups,
-            Chain(core, chain(parent, sums, S_PROSE, core)),
-            Chain(bulk, chain(parent, sums, S_CHARACTERS, bulk)),
+            Chain(core, chain(parent, sums, S_PROSE, core, heaviest)),
+            Chain(bulk, chain(parent, sums, S_CHARACTERS, bulk, heaviest)),
             heading,
+            *table_for(blocks),
+            np.empty(blocks, np.int32),
+            np.zeros((blocks, 4), np.int64),
             out,
         )
-        around_features(tag, counts, linked, heading, page_kinds, out)
+        around_features(tag, counts, linked, heading, page_kinds, np.zeros((blocks + 1, 4), np.int64), out)
     return out, sums, path, of_element, heading
 
 
@@ -769,9 +978,7 @@ def measured_page(
     data, kinds, starts, ends, properties, text, start, tag, parent, bits, alike, element, linked, page_kinds, room
 ) -> Any:
     """What `measure_page` returns, in one call."""
-    keys, values = hints(data, kinds, starts, ends, properties)
-    counts, hashes = np.empty((len(element), len(COUNTS)), np.int32), np.empty(len(element), np.uint64)
-    measure(text, start, properties, keys, values, counts, hashes)
+    counts, hashes = counted(data, kinds, starts, ends, properties, text, start)
     return counts, features_of(tag, parent, bits, alike, element, linked, counts, hashes, page_kinds, room)
 
 
@@ -807,9 +1014,19 @@ STEPS = 64  # of rank
 def put_context(first, counts, parent, element, tree_sums, path, group, heading, out):
     """Fills the columns from AT_CONTEXT on; `first` are the first model's probabilities, float32[blocks]."""
     n, elements = len(first), len(parent)
-    inside = np.zeros((elements, 2))  # characters, and characters times probability
-    ends = np.zeros((n + 1, 2))
-    ranks = np.zeros(STEPS + 1)
+    keys, _ = table_for(2 * n)
+    fill_context(
+        first, counts, parent, element, tree_sums, path, group, heading, np.zeros((elements, 2)), np.zeros((n + 1, 2)),
+        np.zeros(STEPS + 1), keys, np.zeros((len(keys), 2)), np.zeros((elements, 2)), np.empty(n, np.int64), out,
+    )  # fmt: skip
+
+
+@bare.helper
+def fill_context(
+    first, counts, parent, element, tree_sums, path, group, heading, inside, ends, ranks, keys, alike, among, places, out
+):  # fmt: skip
+    """As `put_context`; `inside`: characters of an element, and characters times probability."""
+    n, elements = len(first), len(parent)
     begin, finish = -1, -1
     for b in range(n):
         weight = counts[b, CHARACTERS]
@@ -824,24 +1041,21 @@ def put_context(first, counts, parent, element, tree_sums, path, group, heading,
             finish = b
     for e in range(elements - 1, 0, -1):
         if parent[e] >= 0:
-            inside[parent[e]] += inside[e]
-    size = 16
-    while size < 4 * n:
-        size *= 2
-    keys, alike = np.zeros(size, np.uint64), np.zeros((size, 2))
-    among = np.zeros((elements, 2))
+            inside[parent[e], 0] += inside[e, 0]
+            inside[parent[e], 1] += inside[e, 1]
     for e in range(elements):
         if group[e] >= 0:
-            among[group[e]] += inside[e]
-    mask = np.uint64(size - 1)
-    places = np.empty(n, np.int64)
+            among[group[e], 0] += inside[e, 0]
+            among[group[e], 1] += inside[e, 1]
+    mask = np.uint64(len(keys) - 1)
     for b in range(n):
         key = path[element[b]] | np.uint64(1)
         place = key & mask
         while keys[place] != 0 and keys[place] != key:
             place = (place + np.uint64(1)) & mask
         keys[place] = key
-        alike[place] += ends[b + 1] - ends[b]
+        alike[place, 0] += ends[b + 1, 0] - ends[b, 0]
+        alike[place, 1] += ends[b + 1, 1] - ends[b, 1]
         places[b] = place
     above = ends[n, 0]
     for step in range(STEPS + 1):

@@ -70,3 +70,22 @@ def first_of_words(*words: bytes) -> Any:
         return types.uint64(data, types.uint64), make
 
     return first
+
+
+@intrinsic
+def copy_32(_context: Any, out: Any, to: Any, data: Any, at: Any) -> tuple[Any, Any]:
+    """Copies 32 bytes of `data` from `at` (uint64) on to `to` (uint64) in `out`; both arrays must have them."""
+
+    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        lanes = ir.VectorType(ir.IntType(8), 32).as_pointer()
+        places = [
+            builder.bitcast(builder.gep(context.make_array(kind)(context, builder, array).data, [place]), lanes)
+            for kind, array, place in (
+                (signature.args[0], arguments[0], arguments[1]),
+                (signature.args[2], arguments[2], arguments[3]),
+            )
+        ]
+        builder.store(builder.load(places[1], align=1), places[0], align=1)
+        return context.get_dummy_value()
+
+    return types.void(out, types.uint64, data, types.uint64), make

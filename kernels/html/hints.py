@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gristmill.kernels.base.bare import inlined
-from gristmill.kernels.base.compiled import kernel
+from gristmill.kernels.base.compiled import helper, kernel
 from gristmill.kernels.base.types import Array
 from gristmill.kernels.html.compiled import first_of_words
 from gristmill.kernels.html.tags import after_comment
@@ -25,6 +25,8 @@ PRE, CODE, MATH, SUP, MJX, BOX, IMAGE, STATED, SCRIPT = (1 << bit for bit in ran
 TABLE, WORD, DIV = 512, 1024, 2048  # a <table>, <code> on one line, a <div> that may be a box: nothing on their own
 OF_CODE = PRE | CODE | TABLE | DIV
 HINTS = 511
+# Pages with one of these are rewritten, and those with WORD and TABLE.
+REWRITTEN = PRE | CODE | MATH | SUP | MJX | BOX | IMAGE | STATED | SCRIPT
 BITS = 12
 LONGEST_WORD = 8
 LONGEST_TAG = 10_000  # bytes of a <div> that may be a box
@@ -196,6 +198,12 @@ def is_power(data, i, end, n):
 
 @kernel
 def find_hints(data):
+    return hints_in(data)
+
+
+@helper
+def hints_in(data):
+    """The fields of `Hints`."""
     bits, i, n, count = np.int64(0), np.int64(0), np.int64(len(data)), 0
     places = np.empty(16, np.int64)
     in_word, no_script, no_code = np.int64(0), False, False

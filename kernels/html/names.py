@@ -243,3 +243,37 @@ WORDS = {
         "-editsection- -headerlink-"
     ),
 }  # fmt: skip
+
+# Meta tags that are looked at by name; beside these, those whose names end or begin so: they describe the page, or say
+# that it sells something.
+META_NAMES = (
+    "", "og:title", "twitter:title", "citation_title", "dc.title", "dcterms.title", "title", "headline", "author",
+    "article:author", "article:author_name", "citation_author", "dc.creator", "dcterms.creator", "parsely-author",
+    "sailthru.author", "article:published_time", "og:article:published_time", "datepublished", "article:published",
+    "date", "dc.date.issued", "dc.date", "dcterms.created", "dcterms.date", "citation_publication_date",
+    "citation_date", "publish-date", "publishdate", "pubdate", "parsely-pub-date", "sailthru.date",
+    "og:published_time", "article:modified_time", "og:updated_time", "description", "og:description", "og:site_name",
+    "og:locale", "og:url", "og:type", "twitter:label1", "twitter:label2", "twitter:data1", "twitter:data2",
+)  # fmt: skip
+DESCRIBING = ("description", ":title", "headline")
+OF_PRODUCTS = ("product:", "og:price")
+
+# What a page says it is.
+KNOWN = ("article", "product", "website", "news", "forum", "list", "recipe", "faq", "place", "event", "video")
+# What schema.org's types and og:type say a page is; the first that is there names its kind.
+KIND_OF = {
+    "forum": {"discussionforumposting", "qapage", "socialmediaposting"},
+    "product": {"product", "productgroup", "individualproduct", "vehicle", "car", "og:product", "product.item",
+    "product.group", "og:product.item", "book.product"},
+    "recipe": {"recipe"},
+    "news": {"newsarticle", "reportagenewsarticle", "analysisnewsarticle", "opinionnewsarticle", "liveblogposting"},
+    "article": {"article", "blogposting", "report", "scholarlyarticle", "techarticle", "advertisercontentarticle",
+    "medicalscholarlyarticle", "og:article", "blog"},
+    "event": {"event", "musicevent", "sportsevent", "businessevent", "educationevent", "theaterevent", "festival"},
+    "video": {"videoobject", "og:video", "og:video.other", "og:video.movie", "movie", "tvseries", "tvepisode"},
+    "faq": {"faqpage"},
+    "list": {"itemlist", "collectionpage", "searchresultspage", "offercatalog", "og:product.group"},
+    "place": {"localbusiness", "restaurant", "hotel", "store", "place", "touristattraction", "medicalclinic",
+    "dentist", "homeandconstructionbusiness"},
+    "website": {"og:website"},
+}  # fmt: skip

@@ -8,10 +8,11 @@ says the same of the rest.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from gristmill.kernels.base import bare
 from gristmill.kernels.base.compiled import helper, kernel
 from gristmill.kernels.base.types import Array, Bytes
 from gristmill.kernels.html.names import TAGS
@@ -46,30 +47,25 @@ class Places(NamedTuple):
 
 
 def places_of(tag: Array, parent: Array, elements: Array) -> Places:
+    return Places(*find_places(tag, parent, elements))
+
+
+@kernel
+def find_places(tag, parent, elements) -> Any:
+    return places_in(tag, parent, elements)
+
+
+@helper
+def places_in(tag, parent, elements):
+    """The fields of `Places`."""
     rows, item = np.empty((len(tag), 8), np.int32), np.empty(len(tag), np.int32)
-    nested, used = np.zeros(len(tag), np.bool_), np.zeros(len(tag), np.bool_)
-    find_places(tag, parent, elements, WHAT, NOWHERE, used, rows, item, np.zeros(len(tag), np.uint8), nested)
-    return Places(rows, item, nested)
+    nested, used, deep = np.zeros(len(tag), np.bool_), np.zeros(len(tag), np.bool_), np.zeros(len(tag), np.uint8)
+    put_places(tag, parent, elements, WHAT, NOWHERE, used, rows, item, deep, nested)
+    return rows, item, nested
 
 
-def tables_around(tag: Array, parent: Array) -> Array:
-    """int32[elements]: the innermost table around each element or that it is, -1 for none."""
-    around = np.empty(len(tag), np.int32)
-    find_tables(tag, parent, WHAT, around)
-    return around
-
-
-@kernel
-def find_tables(tag, parent, what, around):
-    for e in range(len(tag)):
-        if what[tag[e]] == IN_TABLE:
-            around[e] = e
-        else:
-            around[e] = around[parent[e]] if parent[e] >= 0 else -1
-
-
-@kernel
-def find_places(tag, parent, elements, what, nowhere, used, rows, item, deep, nested):
+@bare.helper
+def put_places(tag, parent, elements, what, nowhere, used, rows, item, deep, nested):
     for element in elements:
         while element >= 0 and not used[element]:
             used[element] = True
@@ -135,15 +131,28 @@ def written_paragraphs(
     """`places` of the blocks and what is around each item (`places_of`); `lists`: int64[n, 3], an <ol>, the
     number of its first item and the step to the next, of those that do not count from 1; or an <li>, the number that
     it states, and 0."""
-    state, number = plan_markers(places, around, tag, parent, lists)
-    page = (text, start, blocks, places, around, tag, parent)
-    size = write(*page, state.copy(), number, markdown, np.empty(0, np.uint8))
-    out = np.empty(size, np.uint8)
-    write(*page, state, number, markdown, out)
-    return out.tobytes()
+    written: Array = write_paragraphs(text, start, blocks, places, around, tag, parent, lists, markdown)
+    return written.tobytes()
 
 
 @kernel
+def write_paragraphs(text, start, blocks, places, around, tag, parent, lists, markdown) -> Any:
+    return paragraphs_of(text, start, blocks, places, around, tag, parent, lists, markdown)
+
+
+@helper
+def paragraphs_of(text, start, blocks, places, around, tag, parent, lists, markdown):
+    """What `written_paragraphs` returns, as an array."""
+    state, number = plan_markers(places, around, tag, parent, lists)
+    size = write(
+        text, start, blocks, places, around, tag, parent, state.copy(), number, markdown, np.empty(0, np.uint8)
+    )
+    out = np.empty(size, np.uint8)
+    write(text, start, blocks, places, around, tag, parent, state, number, markdown, out)
+    return out
+
+
+@helper
 def plan_markers(places, around, tag, parent, lists):
     """Which items have a marker (one that holds a heading is a card and has none), and the numbers of those in <ol>."""
     state, any_item = np.zeros(len(tag), np.uint8), False
@@ -173,14 +182,14 @@ def plan_markers(places, around, tag, parent, lists):
     return state, number
 
 
-@helper
+@bare.inlined
 def put(out, at, character):
     if at < len(out):
         out[at] = character
     return at + 1
 
 
-@helper
+@bare.helper
 def width(number):
     """Of a number and the dot and space after it."""
     digits, rest = 3, abs(number) // 10
@@ -189,7 +198,7 @@ def width(number):
     return digits + 1 if number < 0 else digits
 
 
-@helper
+@bare.helper
 def put_number(out, at, number, dot):
     end = at + width(number)
     place, rest = end - 3, abs(number)
@@ -205,7 +214,7 @@ def put_number(out, at, number, dot):
     return end
 
 
-@helper
+@bare.helper
 def put_line_start(out, at, quotes, indent):
     for _ in range(quotes):
         at = put(out, put(out, at, QUOTE), SPACE)
@@ -214,7 +223,7 @@ def put_line_start(out, at, quotes, indent):
     return at
 
 
-@helper
+@bare.helper
 def is_marked(item, around, state):
     """Whether an item or one around it has a marker."""
     while item >= 0:
@@ -224,7 +233,7 @@ def is_marked(item, around, state):
     return False
 
 
-@helper
+@bare.helper
 def lists_apart(before, item, around, parent):
     """Of two items, the outermost lists that they do not share: where the first ends and the second begins between
     them. -1 where they share all, or one list is inside the other."""
@@ -244,7 +253,7 @@ def lists_apart(before, item, around, parent):
     return first, second
 
 
-@helper
+@bare.helper
 def depth_of(item, around):
     depth = 0
     while item >= 0:
@@ -252,7 +261,7 @@ def depth_of(item, around):
     return depth
 
 
-@helper
+@bare.helper
 def is_inside(element, container, parent):
     """Whether an element is that container or in it; a container has the lower number."""
     while element > container:
@@ -260,7 +269,7 @@ def is_inside(element, container, parent):
     return element == container
 
 
-@kernel
+@bare.helper
 def write(text, start, blocks, places, around, tag, parent, state, number, markdown, out):
     """The number of bytes; as many as fit are written."""
     at = 0
@@ -311,7 +320,8 @@ def write(text, start, blocks, places, around, tag, parent, state, number, markd
         first, last = start[blocks[i]], start[blocks[i] + 1]
         if indent == 0 and quotes == 0 and heading == 0:
             if at + last - first <= len(out):
-                out[at : at + last - first] = text[first:last]
+                for k in range(last - first):
+                    out[at + k] = text[first + k]
             at += last - first
             continue
         for k in range(first, last):

@@ -86,6 +86,7 @@ from gristmill.kernels.html.text import (
     BLANK,
     LESS,
     PRE,
+    SLACK,
     SLASH,
     TAG_CLOSES,
     TAG_OPENS,
@@ -139,6 +140,11 @@ def segment(data: Bytes) -> Page:
 
 @kernel
 def whole_page(data, flat, hashes, kinds, words, references) -> Any:
+    return page_of(data, flat, hashes, kinds, words, references)
+
+
+@helper
+def page_of(data, flat, hashes, kinds, words, references):
     """The arrays of `Page`."""
     bound = 1  # of elements that are written, of blocks, of tags that hold metadata
     for at in range(len(data)):
@@ -146,7 +152,7 @@ def whole_page(data, flat, hashes, kinds, words, references) -> Any:
     elements = np.empty((2 * bound, 4), np.uint32)  # tag, parent, bits, alike; a cell may come with a row
     blocks = np.empty((bound + 1, 4), np.int32)  # bytes, element, linked, characters
     heads = np.empty((bound, 3), np.int64)  # kind, start, end
-    out = np.empty(len(data) + len(data) // 5 + 16, np.uint8)
+    out = np.empty(len(data) + len(data) // 5 + SLACK, np.uint8)
     state, stack, facts = np.zeros(STATE, np.int64), np.empty((DEEPEST + 2, 4), np.int64), np.zeros(FACTS, np.int64)
     read_page(data, state, stack, elements, heads, blocks, out, facts, flat, hashes, kinds, words, references)
     count = state[ELEMENTS]
@@ -165,9 +171,8 @@ def whole_page(data, flat, hashes, kinds, words, references) -> Any:
     head_kind, head_start, head_end = np.empty(count, np.uint8), np.empty(count, np.int64), np.empty(count, np.int64)
     for h in range(count):
         head_kind[h], head_start[h], head_end[h] = heads[h, 0], heads[h, 1], heads[h, 2]
-    text = out[: state[W]].copy()
     return (
-        tag, parent, bits, alike, text, start, element, linked, characters, head_kind, head_start, head_end,
+        tag, parent, bits, alike, out[: state[W]], start, element, linked, characters, head_kind, head_start, head_end,
     )  # fmt: skip
 
 
@@ -207,7 +212,10 @@ def one_token(data, i, n, state, stack, elements, heads, blocks, out, facts, fla
     if begin < n and 97 <= data[begin] | 32 <= 122:
         value, after = hashed(data, begin, n, flat, ENDS_TAG_NAME)
         tag = tag_of(value, flat, hashes)
-        after = attributes(data, after, n, facts, flat, hashes, words)
+        if ends and after < n and data[after] == 62:  # nothing asks what an end tag says
+            after += 1
+        else:
+            after = attributes(data, after, n, facts, flat, hashes, words)
         if after < 0:
             return n
         if ends:

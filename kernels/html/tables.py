@@ -55,7 +55,9 @@ ATTRIBUTES = (
 # attribute, in raw text.
 SLOTS = 1024
 MARKS, LETTERS, TEXT, ATTRIBUTE, AS_IT_STANDS = map(np.int64, range(0, 1280, 256))
-TAG_SLOTS, ATTRIBUTE_SLOTS = 1280, 1280 + SLOTS
+TAG_SLOTS, ATTRIBUTE_SLOTS, META_SLOTS, KIND_SLOTS = range(1280, 1280 + 4 * SLOTS, SLOTS)
+
+SAID = 28  # column of `Tables.words`
 
 # What a byte is to names and values in a tag: bits at MARKS.
 WHITE, ENDS_TAG_NAME, ENDS_ATTRIBUTE_NAME, ENDS_VALUE = 1, 2, 4, 8
@@ -80,12 +82,13 @@ FNV_BASIS, FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 class Tables(NamedTuple):
     """A few arrays of many tables, since each argument of a kernel costs time at every call inside it."""
 
-    flat: (
-        Array  # uint8: the tables of bytes, at MARKS, LETTERS, TEXT ..., and tags and attributes by slot of their hash
-    )
-    hashes: Array  # uint64[SLOTS * 2]: what is in a slot, of tags and then of attributes; open addressing, 0 is empty
+    # uint8: the tables of bytes, at MARKS, LETTERS, TEXT ...; by slot of their hash tags, attributes, names of meta tags
+    # (indexes into META_NAMES) and types of pages (1 more than the index into KNOWN)
+    flat: Array
+    hashes: Array  # uint64[SLOTS * 4]: what is in a slot, of each of these; open addressing, 0 is empty
     kinds: Array  # int64[256], by tag
-    # uint32[states, 28]: the automaton over words of classes; 27 steps and what is said by words that end there
+    # uint16[states, 32]: the automaton over words of classes; 27 steps, and at SAID and behind it the low and the high
+    # half of what is said by words that end there. A state is a line of the processor's cache
     words: Array
     references: Array  # int32: see `_references`
 
@@ -100,18 +103,22 @@ def name_hash(name: bytes) -> int:
 
 @cache
 def tables() -> Tables:
-    tag_hashes, tags = _hashed(names.TAGS)
-    attribute_hashes, attributes = _hashed(ATTRIBUTES)
-    flat = np.concatenate([_marks(), _letters(), _bytes().reshape(-1), tags, attributes])
-    all_tables = Tables(flat, np.concatenate([tag_hashes, attribute_hashes]), _kinds(), _words(), _references())
+    kinds = {name: 1 + names.KNOWN.index(kind) for kind, types in names.KIND_OF.items() for name in types}
+    by_hash = [
+        _hashed({name: index for index, name in enumerate(each) if name})
+        for each in (names.TAGS, ATTRIBUTES, names.META_NAMES)
+    ]
+    hashes, values = zip(*by_hash, _hashed(kinds), strict=True)
+    flat = np.concatenate([_marks(), _letters(), _bytes().reshape(-1), *values])
+    all_tables = Tables(flat, np.concatenate(hashes), _kinds(), _words(), _references())
     for table in all_tables:
         table.flags.writeable = False
     return all_tables
 
 
-def _hashed(names: tuple[str, ...]) -> tuple[Array, Array]:
+def _hashed(value_of: dict[str, int]) -> tuple[Array, Array]:
     hashes, values = np.zeros(SLOTS, np.uint64), np.zeros(SLOTS, np.uint8)
-    for value, name in enumerate(names[1:], 1):
+    for name, value in value_of.items():
         hashed = name_hash(name.encode())
         slot = hashed % SLOTS
         while hashes[slot]:
@@ -188,7 +195,10 @@ def _words() -> Array:
         for symbol, child in children[state].items():
             queue.append((child, int(steps[suffix, symbol]) if state else 0))
             steps[state, symbol] = child
-    return np.column_stack([steps.astype(np.uint32), np.array(says, np.uint32)])
+    table = np.zeros((len(steps), 32), np.uint16)
+    table[:, :27], bits = steps, np.array(says, np.uint32)
+    table[:, SAID], table[:, SAID + 1] = bits & 0xFFFF, bits >> 16
+    return table
 
 
 def _references() -> Array:

@@ -20,6 +20,7 @@ from gristmill.kernels.html.tables import (
     FNV_PRIME,
     LETTERS,
     MARKS,
+    SAID,
     SLOTS,
     TAG_SLOTS,
     WHITE,
@@ -28,6 +29,7 @@ from gristmill.kernels.html.tables import (
 from gristmill.kernels.html.text import TAG_CLOSES, TAG_OPENS, find_byte
 
 BASIS, PRIME = np.uint64(FNV_BASIS), np.uint64(FNV_PRIME)
+OF_MARKS, OF_LETTERS, NOTHING, ONE = np.uint64(MARKS), np.uint64(LETTERS), np.uint64(0), np.uint64(1)
 SCRIPT = np.uint64(name_hash(b"script"))
 
 # What the attributes of one tag say, an int64 array.
@@ -46,14 +48,14 @@ WIDEST, TALLEST = 1000, 65534  # a cell, in the standard
 @inner
 def hashed(data, i, n, flat, stop):
     """The hash of a name in lower case, and where it ends."""
-    value = BASIS
-    while i < n and not flat[MARKS + data[i]] & stop:
-        byte = data[i]
+    value, position, last = BASIS, np.uint64(i), np.uint64(n)  # numba looks whether a signed place is negative
+    while position < last and not flat[OF_MARKS + data[position]] & stop:
+        byte = data[position]
         if 65 <= byte <= 90:
             byte |= 32
         value = (value ^ np.uint64(byte)) * PRIME
-        i += 1
-    return value, i
+        position += ONE
+    return value, np.int64(position)
 
 
 @inner
@@ -79,16 +81,22 @@ def attribute_of(value, flat, hashes):
 @inner
 def words_say(data, i, end, flat, words):
     """The bits of all words in a value."""
-    state, symbol, bits = np.int64(words[0, 0]), np.int64(0), np.int64(0)
-    while i < end:
-        before, symbol = symbol, np.int64(flat[LETTERS + data[i]])
-        i += 1
+    state, symbol, bits = np.uint64(words[0, 0]), NOTHING, np.int64(0)
+    position, last = np.uint64(i), np.uint64(end)
+    while position < last:
+        before, symbol = symbol, np.uint64(flat[OF_LETTERS + data[position]])
+        position += ONE
         if symbol or before:
-            state = np.int64(words[state, symbol])
-            bits |= np.int64(words[state, 27])
+            state = np.uint64(words[state, symbol])
+            bits |= said(words, state)
     if symbol:
-        bits |= np.int64(words[np.int64(words[state, 0]), 27])
+        bits |= said(words, np.uint64(words[state, NOTHING]))
     return bits
+
+
+@inner
+def said(words, state):
+    return np.int64(words[state, SAID]) | np.int64(words[state, SAID + 1]) << 16
 
 
 @inner
@@ -147,12 +155,14 @@ def attributes(data, i, n, facts, flat, hashes, words):
         if data[i] == 61:  # a name may begin with `=`
             value = (value ^ np.uint64(61)) * PRIME
             i += 1
-        while i < n and not flat[MARKS + data[i]] & ENDS_ATTRIBUTE_NAME:
-            byte = data[i]
+        position, last_byte = np.uint64(i), np.uint64(n)
+        while position < last_byte and not flat[OF_MARKS + data[position]] & ENDS_ATTRIBUTE_NAME:
+            byte = data[position]
             if 65 <= byte <= 90:
                 byte |= 32
             value = (value ^ np.uint64(byte)) * PRIME
-            i += 1
+            position += ONE
+        i = np.int64(position)
         while i < n and flat[MARKS + data[i]] & WHITE:
             i += 1
         first = last = i

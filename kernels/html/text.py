@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gristmill.kernels.html.compiled import first_of_32, inner
+from gristmill.kernels.base.wide import bits_of, how_many, lowest
+from gristmill.kernels.html.compiled import copy_32, first_of_32, inner
 from gristmill.kernels.html.tables import ATTRIBUTE, BEGINS, REFERENCE, ROOT, SPACE, TAG
 
 # The state of a page is an int64 array; these of its places belong to the text that is being written.
@@ -243,6 +244,37 @@ def put_power(data, i, n, state, out):
         put_point(state, out, POINT if j == i + 2 and digits == i and is_price(state, out) else CARET)
 
 
+# Bytes of text that are copied as they are, of any row of kinds; spaces; bytes that begin a character.
+plain_bits = bits_of(
+    32, (0x21, 0x25), (0x27, 0x3B), (0x3D, 0x7E), (0x80, 0xC1), (0xC3, 0xE1), (0xE4, 0xEE), (0xF0, 0xFF)
+)
+space_bits = bits_of(32, (0x20, 0x20))
+begin_bits = bits_of(32, (0x00, 0x7F), (0xC0, 0xFF))
+SLACK = 64  # bytes of `out` behind all that is written, since 32 are copied at once
+ALL_32, ONE = np.uint64(0xFFFFFFFF), np.uint64(1)
+
+
+@inner
+def copy_words(data, i, end, out, w):
+    """Copies words with one space between them, 32 bytes at a time, and returns how many bytes that are, and how many
+    characters."""
+    begin, characters, follows = i, np.int64(0), np.uint64(0)
+    while i + 33 <= end:
+        plain, spaces = plain_bits(data, i), space_bits(data, i)
+        fits = plain | spaces & (plain << ONE | follows) & plain >> ONE
+        step = lowest(~fits)  # 32 or more bits are none of `fits`
+        if step == 0:
+            break
+        copy_32(out, np.uint64(w), data, np.uint64(i))
+        characters += how_many(begin_bits(data, i) & ALL_32 >> np.uint64(32 - step))
+        w += step
+        i += step
+        if step < 31:
+            break
+        follows = ONE
+    return i - begin, characters
+
+
 @inner
 def write_text(data, i, end, row, state, out, flat, references):
     """Writes the text from i on, up to a tag or to `end`, and returns where that is."""
@@ -256,7 +288,10 @@ def write_text(data, i, end, row, state, out, flat, references):
                 w += 1
                 characters += 1
                 state[GAP] = 0
-            while True:
+            copied, begun = copy_words(data, i, end, out, w)
+            i, w, characters = i + copied, w + copied, characters + begun
+            kind = flat[row + data[i]] if i < end else TAG
+            while i < end:
                 while kind <= BEGINS:
                     out[w] = data[i]
                     w += 1

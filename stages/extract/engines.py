@@ -18,7 +18,6 @@ from gristmill.stages.extract.gristmill import (
     clean,
     gristmill,
     look_at,
-    shipped_model,
     utf8,
     visible_text,
 )
@@ -70,7 +69,7 @@ def extract(
 def extract_blocks(html: bytes | str, charset: str | None = None) -> list[TextBlock]:
     """Every block of text on a page: its tag, how probable it is that it belongs to the main text, and whether it was
     kept."""
-    return blocks_of(look_at(utf8(html, charset)), shipped_model())
+    return blocks_of(look_at(utf8(html, charset)))
 
 
 def compare(html: bytes | str, url: str | None = None, charset: str | None = None) -> tuple[str, str]:

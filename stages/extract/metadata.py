@@ -1,10 +1,10 @@
 """What a page says of itself in its head: title, author, date, language, canonical address, kind; and what kinds of
 thing it describes.
 
-Read from the spans that the segmenter found (`Page.head_kind`), so that nothing looks through the page again. Order of
-evidence: JSON-LD of the page's main thing (schema.org), then meta tags (OpenGraph, Dublin Core, citation_*), then
-elements (<title>, <time>). All is crawled text: spans are cut at a size, numbers of tags are bounded, and every pattern
-is linear.
+Read from what the kernel cut from the page's tags (kernels/blocks/heads.py), so that nothing looks through the page
+again. Order of evidence: JSON-LD of the page's main thing (schema.org), then meta tags (OpenGraph, Dublin Core,
+citation_*), then elements (<title>, <time>). All is crawled text: spans are cut at a size, numbers of tags are bounded,
+and every pattern is linear.
 """
 
 from __future__ import annotations
@@ -12,41 +12,22 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-from gristmill.kernels.blocks.columns import KNOWN
-from gristmill.kernels.html.names import (
-    HEAD_BASE,
-    HEAD_CELL,
-    HEAD_HTML,
-    HEAD_ITEM,
-    HEAD_JSON,
-    HEAD_LINK,
-    HEAD_LIST,
-    HEAD_META,
-    HEAD_PRE,
-    HEAD_TIME,
-    HEAD_TITLE,
-)
+from gristmill.kernels.blocks import heads
+from gristmill.kernels.html.names import KIND_OF, KNOWN, META_NAMES
 
-TAG_BYTES, JSON_BYTES = 16 << 10, 256 << 10  # of one span; longer tags are cut, longer JSON is not read
-MOST_TAGS, MOST_JSON, MOST_THINGS = 400, 8, 2000
+MOST_THINGS = 2000
 LONGEST = 1000  # characters of a value that is kept
 
-# One attribute. The look-behind lets it begin only where a word begins: else a long word would be tried from each of
-# its letters.
-ATTRIBUTE = re.compile(rb"(?<![\w:.-])([A-Za-z_:][\w:.-]*+)\s*+=\s*+(?:\"([^\"]*+)\"|'([^']*+)'|([^\s\"'<>=`]++))")
-TYPE = re.compile(rb"\"@type\"\s*+:\s*+(?:\[\s*+)?\"([A-Za-z:/.]{1,60}+)\"")
 # A reference to no character, or with more zeros than Python reads.
 LONG_REFERENCE = re.compile(r"&#(?:0*+[0-9]{9,}|0{1000,}+[0-9]*+|[xX]0*+[0-9a-fA-F]{9,});?")
 TAG = re.compile(r"<[^<>]{1,300}>")
 DATE = re.compile(r"[12]\d{3}-\d\d?-\d\d?|[12]\d{3}/\d\d?/\d\d?|\d\d?[./]\d\d?[./][12]\d{3}|[12]\d{3}")
-
-OF_THE_TEXT = frozenset((HEAD_LIST, HEAD_PRE, HEAD_CELL, HEAD_ITEM))  # and not of what the page says of itself
 
 SEPARATOR = re.compile(r" (?:[-|–—•·»«:/]|::) ")
 TITLES = ("og:title", "twitter:title", "citation_title", "dc.title", "dcterms.title", "title", "headline")
@@ -83,167 +64,88 @@ DATES = (
     "article:modified_time", "og:updated_time",
 )  # fmt: skip
 
-# Meta tags that are looked at by name, beside those of a product and those that describe the page.
-LOOKED_AT = frozenset(
-    (*TITLES, *AUTHORS, *ONE_TAG_EACH, *DATES, "description", "og:description", "og:site_name", "og:locale", "og:url",
-     "og:type", "twitter:label1", "twitter:label2", "twitter:data1", "twitter:data2")
-)  # fmt: skip
-DESCRIBING = ("description", ":title", "headline")
-OF_PRODUCTS = ("product:", "og:price")
-LOOKED_AT_AS_WRITTEN = frozenset(name.encode() for name in LOOKED_AT)
-DESCRIBING_AS_WRITTEN = tuple(name.encode() for name in DESCRIBING)
-OF_PRODUCTS_AS_WRITTEN = tuple(name.encode() for name in OF_PRODUCTS)
 SIMPLE_NAME = re.compile(rb"[\w:.-]+")
-# `<meta name="..." content="..." />` in three pieces, as five in six are written
-PLAIN_META = (frozenset((b"<meta property=", b"<meta name=", b"<meta itemprop=")), b" content=",
-              frozenset((b">", b"/>", b" />")))  # fmt: skip
+NAMES = frozenset(META_NAMES)
+META, JSON, TITLE, CANONICAL_LINK, LANGUAGE, BASE, TIME, REFRESH = (  # what a row of the head is
+    int(fact)
+    for fact in (
+        heads.META, heads.JSON, heads.TITLE, heads.CANONICAL_LINK, heads.LANGUAGE, heads.BASE, heads.TIME, heads.REFRESH,
+    )
+)  # fmt: skip
 
-# What schema.org's types and og:type say a page is; the first that is there names its kind.
-KIND_OF = {
-    "forum": {"discussionforumposting", "qapage", "socialmediaposting"},
-    "product": {"product", "productgroup", "individualproduct", "vehicle", "car", "og:product", "product.item",
-    "product.group", "og:product.item", "book.product"},
-    "recipe": {"recipe"},
-    "news": {"newsarticle", "reportagenewsarticle", "analysisnewsarticle", "opinionnewsarticle", "liveblogposting"},
-    "article": {"article", "blogposting", "report", "scholarlyarticle", "techarticle", "advertisercontentarticle",
-    "medicalscholarlyarticle", "og:article", "blog"},
-    "event": {"event", "musicevent", "sportsevent", "businessevent", "educationevent", "theaterevent", "festival"},
-    "video": {"videoobject", "og:video", "og:video.other", "og:video.movie", "movie", "tvseries", "tvepisode"},
-    "faq": {"faqpage"},
-    "list": {"itemlist", "collectionpage", "searchresultspage", "offercatalog", "og:product.group"},
-    "place": {"localbusiness", "restaurant", "hotel", "store", "place", "touristattraction", "medicalclinic",
-    "dentist", "homeandconstructionbusiness"},
-    "website": {"og:website"},
-}  # fmt: skip
 KINDS = {name: kind for kind, types in KIND_OF.items() for name in types}
 NAMED = {"news": "article", "list": "listing", "website": "website"}  # as `kind` calls them, where it differs
 
 
 @dataclass
 class PageHead:
-    """The head of one page, read once: meta tags by name, other elements, JSON-LD as bytes."""
+    """The head of one page, read once: what it has by name, and JSON-LD as bytes. Values are decoded when asked for."""
 
-    meta: dict[str, str] = field(default_factory=dict)
-    authors: dict[str, list[str]] = field(default_factory=dict)  # of the tags in ONE_TAG_EACH
-    title: str | None = None
-    language: str | None = None
-    canonical: str | None = None
-    base: str | None = None
-    refresh: str | None = None
-    time: str | None = None
-    json: list[bytes] = field(default_factory=list)
-    hints: list[tuple[int, int]] = field(default_factory=list)  # where in the page a description of it stands
-    types: set[str] = field(default_factory=set)
+    data: bytes = b""
+    known: int = 0  # bits of KNOWN: what the page says it is
+    named: dict[str, list[tuple[int, int]]] = field(default_factory=dict)  # meta tags: where the values are
+    others: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # the same by TITLE, LANGUAGE and so on
+    scripts: list[tuple[bytes, bool]] = field(default_factory=list)  # JSON-LD, and whether it may name a type of KINDS
+    parsed: dict[int, list[dict[str, Any]]] = field(default_factory=dict)  # what a script describes, by its number
+
+    def meta(self, name: str) -> str | None:
+        return self.first_of(self.named.get(name, ()))
+
+    def other(self, fact: int) -> str | None:
+        return self.first_of(self.others.get(fact, ()))
+
+    def every(self, name: str) -> list[str]:
+        """The values of all meta tags of a name."""
+        values = [decoded(self.data[first:last]) for first, last in self.named[name]]
+        return [value for value in values if value][:MOST_AUTHORS]
+
+    def first_of(self, spans: Iterable[tuple[int, int]]) -> str | None:
+        for first, last in spans:
+            if value := decoded(self.data[first:last]):
+                return value
+        return None
+
+    def things_in(self, number: int) -> list[dict[str, Any]]:
+        if number not in self.parsed:
+            self.parsed[number] = list(things(self.scripts[number][0]))
+        return self.parsed[number]
+
+    def says(self, kind: str) -> bool:
+        return self.known >> KNOWN.index(kind) & 1 == 1
 
     @cached_property
-    def things(self) -> list[dict[str, Any]]:
-        """What JSON-LD describes."""
-        return [thing for script in self.json for thing in things(script)]
+    def thing(self) -> dict[str, Any]:
+        """The thing in JSON-LD that the page is about: an article, a product, a posting before the site and the
+        organisation behind it."""
+        best: dict[str, Any] = {}
+        rank = len(KIND_OF)
+        for number, (_, matters) in enumerate(self.scripts):
+            for thing in self.things_in(number) if matters else ():
+                for kind in types_of(thing):
+                    place = RANK.get(KINDS.get(kind, ""), len(KIND_OF))
+                    if place < rank:
+                        best, rank = thing, place
+        return best
 
-    @property
-    def kinds(self) -> set[str]:
-        return {KINDS[name] for name in self.types if name in KINDS}
 
-    @property
-    def known(self) -> int:
-        """Bits of KNOWN."""
-        return sum(1 << KNOWN.index(kind) for kind in self.kinds if kind in KNOWN)
-
-
-def read_head(data: bytes | memoryview, kinds: list[int], starts: list[int], ends: list[int]) -> PageHead:
-    head = PageHead()
-    tags = 0
-    for kind, start, end in zip(kinds, starts, ends, strict=True):
-        if kind in OF_THE_TEXT:
-            continue
-        if kind == HEAD_JSON:
-            if len(head.json) < MOST_JSON and end - start <= JSON_BYTES:
-                script = bytes(data[start:end])
-                head.json.append(script)
-                head.types.update(types_in(script))
-            continue
-        tags += 1
-        if tags > MOST_TAGS:
-            continue
-        span = bytes(data[start : min(end, start + TAG_BYTES)])
-        if kind == HEAD_TITLE:
-            head.title = head.title or decoded(span)
-        elif kind == HEAD_META:
-            read_meta(head, span, start)
-        elif kind == HEAD_LINK:
-            if head.canonical is None and b"canonical" in span.lower():
-                values = attributes(span)
-                if b"canonical" in values.get("rel", b"").lower().split():
-                    head.canonical = decoded(values.get("href", b""))
-        elif kind == HEAD_HTML:
-            values = attributes(span)
-            head.language = head.language or decoded(values.get("lang", b"") or values.get("xml:lang", b""))
-        elif kind == HEAD_BASE:
-            head.base = head.base or decoded(attributes(span).get("href", b""))
-        elif kind == HEAD_TIME and head.time is None:
-            values = attributes(span)
-            head.time = decoded(values.get("datetime", b""))
+def read_head(data: bytes, rows: Iterable[list[int]], known: int) -> PageHead:
+    """The head of a page from the rows of `kernels/blocks/heads.py`, and the bits of what the page says it is."""
+    head = PageHead(data, known)
+    for fact, says, first, last, name_from, name_to in rows:
+        if fact == META:
+            name = META_NAMES[says] if says >= 0 else name_in(data[name_from:name_to])
+            if name in NAMES:
+                head.named.setdefault(name, []).append((first, last))
+        elif fact == JSON:
+            head.scripts.append((data[first:last], says != 0))
+        else:
+            head.others.setdefault(fact, []).append((first, last))
     return head
-
-
-def read_meta(head: PageHead, tag: bytes, start: int) -> None:
-    parts = tag.split(b'"', 5)
-    opens, between, ends = PLAIN_META
-    is_plain = len(parts) == 5 and parts[2] == between and parts[0] in opens and parts[4] in ends
-    if is_plain:
-        if not may_be_looked_at(parts[1].lower()):
-            return
-        names, equivalent, value = [name_in(parts[1])], b"", parts[3]
-    else:
-        values = attributes(tag)
-        names = [name_in(values[key]) for key in ("property", "name", "itemprop") if key in values]
-        equivalent, value = values.get("http-equiv", b"").lower(), values.get("content", b"")
-    names = [name for name in names if name in LOOKED_AT or name.endswith(DESCRIBING) or name.startswith(OF_PRODUCTS)]
-    content = decoded(value) if names or equivalent else None
-    if not content:
-        return
-    if b"refresh" in equivalent:
-        head.refresh = head.refresh or content
-    elif b"content-language" in equivalent:
-        head.language = head.language or content
-    for name in names:
-        head.meta.setdefault(name, content)
-        if name in ONE_TAG_EACH and (name not in head.authors or len(head.authors[name]) < MOST_AUTHORS):
-            head.authors.setdefault(name, []).append(content)
-        if name.endswith(DESCRIBING):
-            if is_plain:
-                a = len(parts[0]) + len(parts[1]) + len(between) + 3
-                b = a + len(value)
-            else:
-                a, b = place_of(b"content", tag)
-            head.hints.append((start + a, start + b))
-        if name == "og:type":
-            head.types.add("og:" + content.lower())
-        elif name.startswith(OF_PRODUCTS):
-            head.types.add("og:product")
-
-
-def may_be_looked_at(name: bytes) -> bool:
-    """Whether a meta tag of this name in lower case, as the source writes it, is one that is looked at."""
-    return (
-        name in LOOKED_AT_AS_WRITTEN
-        or name.endswith(DESCRIBING_AS_WRITTEN)
-        or name.startswith(OF_PRODUCTS_AS_WRITTEN)
-        or SIMPLE_NAME.fullmatch(name) is None
-    )
 
 
 def name_in(value: bytes) -> str:
     """The name of a meta tag, in lower case."""
     return (value.decode("ascii") if SIMPLE_NAME.fullmatch(value) else decoded(value) or "").lower()
-
-
-def types_in(script: bytes) -> Iterator[str]:
-    """The types that a JSON-LD script names, without parsing it."""
-    for seen, match in enumerate(TYPE.finditer(script)):
-        if seen == MOST_THINGS:
-            return
-        yield match[1].decode("ascii").rsplit("/", 1)[-1].rsplit(":", 1)[-1].lower()
 
 
 @dataclass(frozen=True)
@@ -256,78 +158,68 @@ class Metadata:
     kind: str | None
 
 
-def metadata(head: PageHead, url: str | None, headings: Container[str] = ()) -> Metadata:
-    """`headings` are those of the page: a title that begins with one of them and goes on with the site's name is that
+def metadata(head: PageHead, url: str | None, headings: Callable[[], Container[str]]) -> Metadata:
+    """`headings` gives those of the page: a title that begins with one of them and goes on with the site's name is that
     one."""
-    thing = main_thing(head)
-    title = first(
-        text_in(thing.get("headline")),
-        *(head.meta.get(name) for name in TITLES),
-        text_in(thing.get("name")),
-        head.title,
-    )  # fmt: skip
+    thing, named = head.thing, head.named
+    authors = (
+        all_of(head.every(name)) if name in ONE_TAG_EACH else person(head.meta(name))
+        for name in AUTHORS
+        if name in named
+    )
     return Metadata(
-        title=without_site(title, head.meta.get("og:site_name"), headings),
-        author=first(
-            names_in(found_by_id(head, thing.get("author"))),
-            *(
-                all_of(head.authors[name]) if name in head.authors else person(head.meta[name])
-                for name in AUTHORS
-                if name in head.meta
-            ),
-            labelled_author(head),
-            names_in(found_by_id(head, thing.get("creator"))),
+        title=without_site(
+            text_in(thing.get("headline"))
+            or first(head.meta(name) for name in TITLES if name in named)
+            or text_in(thing.get("name"))
+            or head.other(TITLE),
+            head,
+            headings,
         ),
-        date=first(
-            dated(thing.get("datePublished")),
-            *(dated(head.meta[name]) for name in DATES if name in head.meta),
-            dated(thing.get("dateCreated")),
-            dated(head.time),
-        ),
-        language=first(head.language, head.meta.get("og:locale"), text_in(thing.get("inLanguage"))),
-        canonical=absolute(first(head.canonical, head.meta.get("og:url")), head.base, url),
+        author=names_in(found_by_id(head, thing.get("author")))
+        or first(authors)
+        or labelled_author(head)
+        or names_in(found_by_id(head, thing.get("creator")))
+        or None,
+        date=dated(thing.get("datePublished"))
+        or first(dated(head.meta(name)) for name in DATES if name in named)
+        or dated(thing.get("dateCreated"))
+        or dated(head.other(TIME)),
+        language=head.other(LANGUAGE) or head.meta("og:locale") or text_in(thing.get("inLanguage")),
+        canonical=absolute(head.other(CANONICAL_LINK) or head.meta("og:url"), head.other(BASE), url),
         kind=kind_of(head),
     )
 
 
-def without_site(title: str | None, site: str | None, headings: Container[str]) -> str | None:
+def without_site(title: str | None, head: PageHead, headings: Callable[[], Container[str]]) -> str | None:
     """ "How mills work - The Miller" is "How mills work" where the page has that heading, or says that the site is
     called the other."""
-    for parts in SEPARATOR.finditer(title or ""):
-        before, after = str(title)[: parts.start()], str(title)[parts.end() :]
-        if before in headings or (site and after.casefold() == site.casefold()):
+    ends = list(SEPARATOR.finditer(title)) if title else []
+    if not title or not ends:
+        return title
+    site, shown = head.meta("og:site_name"), headings()
+    for parts in ends:
+        before, after = title[: parts.start()], title[parts.end() :]
+        if before in shown or (site and after.casefold() == site.casefold()):
             return before
     return title
 
 
 def kind_of(head: PageHead) -> str | None:
-    kinds = head.kinds
-    for kind in KIND_OF:
-        if kind in kinds:
+    for kind in KIND_OF if head.known else ():
+        if head.says(kind):
             return NAMED.get(kind, kind)
-    return first(head.meta.get("og:type"))
-
-
-def main_thing(head: PageHead) -> dict[str, Any]:
-    """The thing in JSON-LD that the page is about: an article, a product, a posting before the site and the
-    organisation behind it."""
-    best: dict[str, Any] = {}
-    rank = len(KIND_OF)
-    for thing in head.things:
-        for kind in types_of(thing):
-            place = RANK.get(KINDS.get(kind, ""), len(KIND_OF))
-            if place < rank:
-                best, rank = thing, place
-    return best
+    return head.meta("og:type")
 
 
 RANK = {kind: place for place, kind in enumerate(KIND_OF)}
+JSON_LD = json.JSONDecoder(strict=False)
 
 
 def things(script: bytes) -> Iterator[dict[str, Any]]:
     """The objects of a JSON-LD script that have a type, the outer ones first; a script that is no JSON has none."""
     try:
-        waiting: list[Any] = [json.loads(script.decode("utf-8", "replace"), strict=False)]
+        waiting: list[Any] = [JSON_LD.decode(script.decode("utf-8", "replace"))]
     except (ValueError, RecursionError):
         return
     seen = 0
@@ -365,7 +257,8 @@ def found_by_id(head: PageHead, value: Any) -> Any:
     if not any(is_reference(item) for item in values):
         return value
     described: dict[str, dict[str, Any]] = {}
-    for thing in head.things:
+    every = (thing for number in range(len(head.scripts)) for thing in head.things_in(number))
+    for thing in every:
         if isinstance(thing.get("@id"), str) and "name" in thing:
             described.setdefault(thing["@id"], thing)
     return [described.get(item["@id"], item) if is_reference(item) else item for item in values]
@@ -393,9 +286,9 @@ def names_in(value: Any) -> str | None:
 
 
 def labelled_author(head: PageHead) -> str | None:
-    for number in "12":
-        if (head.meta.get(f"twitter:label{number}") or "").casefold().rstrip(" :：") in WRITTEN_BY:
-            return person(head.meta.get(f"twitter:data{number}"))
+    for label, data in (("twitter:label1", "twitter:data1"), ("twitter:label2", "twitter:data2")):
+        if label in head.named and (head.meta(label) or "").casefold().rstrip(" :：") in WRITTEN_BY:
+            return person(head.meta(data))
     return None
 
 
@@ -427,22 +320,6 @@ def unescaped(value: str) -> str:
     return html.unescape(LONG_REFERENCE.sub("\ufffd", value)) if "&" in value else value
 
 
-def attributes(tag: bytes) -> dict[str, bytes]:
-    """The attributes of a tag, the first of each name."""
-    values: dict[str, bytes] = {}
-    for name, double, single, bare in ATTRIBUTE.findall(tag):
-        values.setdefault(name.decode("latin-1").lower(), double or single or bare)
-    return values
-
-
-def place_of(name: bytes, tag: bytes) -> tuple[int, int]:
-    """Where in a tag the value of its first attribute of this name is."""
-    for match in ATTRIBUTE.finditer(tag):
-        if match[1].lower() == name:
-            return match.span(match.lastindex or 1)
-    return 0, 0
-
-
 def decoded(value: bytes) -> str | None:
     return tidy(unescaped(value.decode("utf-8", "replace"))) if value else None
 
@@ -452,7 +329,7 @@ def tidy(value: str) -> str | None:
     return (text if text.isascii() else text.encode("utf-8", "replace").decode()) or None
 
 
-def first(*values: str | None) -> str | None:
+def first(values: Iterable[str | None]) -> str | None:
     return next((value for value in values if value), None)
 
 

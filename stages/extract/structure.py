@@ -141,14 +141,14 @@ VOID = frozenset(["br", "img", "wbr", "hr", "input", "col", "link", "meta"])
 UNSEEN = frozenset(["script", "style", "svg", "button", "textarea", "template"])
 INNER_LINES = re.compile(r"(?i)<(?:div|li|p|tr|br|ol|table|pre|button)\b")
 SEVERAL = re.compile(r"(?is)<code\b[^<>]*>(.*?)</code\s*>")
+NEITHER = (False, False)
 LONGEST = 5_000_000
 LOOKED_THROUGH = 8  # times a page's length (and LITTLE more); elements that lie in each other are looked through each
 LITTLE = 100_000
 
 
-def rewrite_structure(data: bytes) -> bytes:
-    """The page with its code and formulas in markup that the segmenter reads."""
-    hints = hints_of(data)
+def rewrite_structure(data: bytes, hints: Hints) -> bytes:
+    """The page with its code and formulas in markup that the segmenter reads; `hints` as of `hints_of`."""
     coded = with_code(data, hints)
     return with_formulas(coded, hints if coded is data else hints_of(coded))
 
@@ -292,13 +292,17 @@ def apart(content: str, language: str) -> str | None:
 
 def tokens_of(content: str) -> Iterator[re.Match[str]]:
     """Tags, comments and text. A comment without an end is text; its end is not looked for again and again."""
-    at, last = 0, content.rfind("-->")
-    if last >= 0:
-        for token in TOKEN_OR_COMMENT.finditer(content):
-            yield token
-            at = token.end()
-            if at > last:
-                break
+    last = content.rfind("-->")
+    return TOKEN.finditer(content) if last < 0 else tokens_and_comments(content, last)
+
+
+def tokens_and_comments(content: str, last: int) -> Iterator[re.Match[str]]:
+    at = 0
+    for token in TOKEN_OR_COMMENT.finditer(content):
+        yield token
+        at = token.end()
+        if at > last:
+            break
     yield from TOKEN.finditer(content, at)
 
 
@@ -320,13 +324,13 @@ def code_text(content: str, keeps_lines: bool = True, rows: bool = False) -> str
         if text is not None:
             if skipped >= 0:
                 continue
-            text = text.replace("\r\n", "\n")
+            text = text.replace("\r\n", "\n") if "\r" in text else text
             if not keeps_lines and not inside_pre:
                 text = re.sub(r"\n[ \t]*", "" if not text.strip() else "\n", text).strip("\n") if "\n" in text else text
             elif rows and not inside_pre and not text.strip() and "\n" in text:
                 continue
             if text:
-                text = html.unescape(text).replace("\xa0", " ")
+                text = (html.unescape(text) if "&" in text else text).replace("\xa0", " ")
                 out.append(text)
                 fresh = text.endswith("\n")
         elif tag is not None:
@@ -336,6 +340,9 @@ def code_text(content: str, keeps_lines: bool = True, rows: bool = False) -> str
                     out.append("\n")
                     fresh = True
             elif ends:
+                if tag == "span" and skipped < 0 and stack and stack[-1] == tag:  # most tags of code
+                    stack.pop()
+                    continue
                 if tag not in stack:
                     continue
                 while stack:
@@ -351,12 +358,17 @@ def code_text(content: str, keeps_lines: bool = True, rows: bool = False) -> str
                         out.append("\n")  # an empty line
                     if closed == tag:
                         break
-            elif tag not in VOID and not attrs.endswith("/"):
+            elif tag not in VOID and attrs[-1:] != "/":
                 if len(stack) > 200:
                     continue
+                hides, numbers = said.get(attrs, NEITHER)
                 if skipped < 0 and attrs and attrs not in said:
-                    said[attrs] = (HIDDEN.search(attrs) is not None, NUMBER_CLASS.search(attrs) is not None)
-                hides, numbers = said.get(attrs, (False, False))
+                    said[attrs] = hides, numbers = (
+                        HIDDEN.search(attrs) is not None, NUMBER_CLASS.search(attrs) is not None
+                    )  # fmt: skip
+                if tag == "span" and not hides and not numbers:
+                    stack.append(tag)
+                    continue
                 if skipped < 0 and (
                     tag in UNSEEN
                     or hides
@@ -458,6 +470,7 @@ SAYS_MATH = re.compile(rb"(?i)class\s*=\s*[\"']?[^\"'>]*(?:math|katex|latex|\bte
 CONTAINER = re.compile(rb"<mjx-container\b(" + INSIDE + rb")>")
 SCRIPT = re.compile(rb"<script\b(" + INSIDE + rb")>")
 IMAGE = re.compile(rb"<(?:img|IMG)\b(" + INSIDE + rb")>")
+EMBEDDED = re.compile(rb"data:image[^\"'\s<>]*+")  # an image in its own address
 IMAGE_HINT = re.compile(rb"(?i)latex|tex|math|%5c|formula|alt\s*=\s*[\"'][^\"']{0,40}\\\w|alt\s*=\s*[\"']\s*\$")
 VALUE = re.compile(
     rb"(?i)\s(alt|src|class|data-src|data-latex|data-tex|title)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s>\"']+))"
@@ -641,7 +654,8 @@ def from_mathml(attrs: bytes, content: bytes) -> bytes | None:
 
 def image(found: re.Match[bytes]) -> bytes:
     """An image of a formula, with its TeX in `alt` or in its address, as that formula."""
-    if not IMAGE_HINT.search(found[1]):
+    attrs = EMBEDDED.sub(b"data:", found[1]) if b"data:image" in found[1] else found[1]
+    if not IMAGE_HINT.search(attrs):
         return found[0]
     values: dict[str, str] = {}
     for name, double, single, unquoted in VALUE.findall(found[0]):

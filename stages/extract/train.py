@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gristmill.classifiers.blocks.model import BlockModel, load, save
+from gristmill.classifiers.blocks.model import BlockModel, load, save, untaught
 from gristmill.classifiers.blocks.training import (
     Example,
     block_words,
@@ -76,7 +76,7 @@ def examples_of(pages: list[KnownPage]) -> tuple[list[Example], list[str]]:
 
 
 def example_of(page: KnownPage, data: bytes) -> Example:
-    seen = look_at(data)
+    seen = look_at(data, untaught())
     words, gold = block_words(seen.page), words_of(page.text)
     labels = labels_of(words, gold) if gold else np.full(len(words), np.nan)
     mark_snippets(page, words, labels)

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
 import numpy as np
-import pyarrow as pa
 
+from gristmill.kernels.base.utf8 import measured_utf8
 from gristmill.stages.read.charset_guess import guess_codec
 
 BOMS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
@@ -231,21 +231,18 @@ def iso_2022_jp(data: bytes) -> str | None:
 
 
 def is_utf8(data: bytes) -> bool:
-    if data.isascii():
-        return True
-    offsets = pa.py_buffer(np.array([0, len(data)], np.int64))
-    try:
-        pa.Array.from_buffers(pa.large_string(), 1, [None, offsets, pa.py_buffer(data)]).validate(full=True)
-    except pa.ArrowInvalid:
-        return False
-    return True
+    return data.isascii() or int(measured_utf8(np.frombuffer(data, np.uint8))[0]) >= 0
 
 
 def surely_utf8(data: bytes) -> bool:
-    if data.isascii() or not is_utf8(data):
-        return False
-    begins = np.frombuffer(data, np.uint8) >= 0xC0
-    return int(np.count_nonzero(begins)) >= ENOUGH_UTF8
+    return not data.isascii() and int(measured_utf8(np.frombuffer(data, np.uint8))[0]) >= ENOUGH_UTF8
+
+
+def plainly_utf8(data: bytes) -> bool:
+    """Whether bytes are UTF-8 whatever is declared for them, without a mark and NULs, so that `decode_page` would give
+    them back: in ASCII all encodings agree but for UTF-16 and those with escapes."""
+    beyond, odd = measured_utf8(np.frombuffer(data, np.uint8))
+    return not odd and (beyond == 0 or beyond >= ENOUGH_UTF8) and not data.startswith(BOMS[0][0])
 
 
 def share_lost(decoded: Decoded) -> float:

@@ -18,9 +18,10 @@ import pyarrow as pa
 from pydantic import Field, field_validator
 
 from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.blocks.heads import JSON_BYTES, TAG_BYTES
 from gristmill.kernels.html.terms import JSON, LICENSES, LINK, META, RESERVATIONS, TEXT, term_places
 from gristmill.stages.documents import column_of
-from gristmill.stages.extract.metadata import JSON_BYTES, TAG_BYTES, attributes, things, types_of
+from gristmill.stages.extract.metadata import things, types_of
 from gristmill.stages.read.charset import decode_page
 from gristmill.stages.rights.licenses import OTHER, SEVERAL, license_granted, license_in_words, license_of_address
 from gristmill.stages.stage import Annotate
@@ -37,6 +38,9 @@ TRAIN = re.compile(r"(?:train-ai|ai-train|bots-train-ai)\s*=\s*\"?(n|no|y|yes)\b
 MOST_STATED = 20  # of a page
 BEHIND, AHEAD = 600, 400  # bytes around a phrase that are read
 MARKUP = re.compile(r"<[^>]{0,2000}>?")
+# One attribute. The look-behind lets it begin only where a word begins: else a long word would be tried from each of
+# its letters.
+ATTRIBUTE = re.compile(rb"(?<![\w:.-])([A-Za-z_:][\w:.-]*+)\s*+=\s*+(?:\"([^\"]*+)\"|'([^']*+)'|([^\s\"'<>=`]++))")
 MEDIA = {"imageobject", "videoobject", "audioobject", "mediaobject", "softwareapplication", "softwaresourcecode",
          "3dmodel", "mobileapplication", "webapplication"}  # fmt: skip
 # In which order what is stated counts: a license of the page before one that it may only mention.
@@ -188,6 +192,14 @@ def joined(before: str, phrase: str) -> tuple[str, str]:
         while at < len(text) and text[at] == " ":
             at += 1
     return text[:at], text[at:]
+
+
+def attributes(tag: bytes) -> dict[str, bytes]:
+    """The attributes of a tag, the first of each name."""
+    values: dict[str, bytes] = {}
+    for name, double, single, bare in ATTRIBUTE.findall(tag):
+        values.setdefault(name.decode("latin-1").lower(), double or single or bare)
+    return values
 
 
 def meta_says(values: dict[str, bytes], wanted: int, stated: Stated) -> None:

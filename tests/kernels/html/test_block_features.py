@@ -39,6 +39,7 @@ CHARACTERS = st.sampled_from("abAB zZ09._,:;!?\"'()”»。、，：…¡ßΩж�
 TEXTS = st.one_of(
     st.text(CHARACTERS, max_size=40),
     st.text(max_size=8),
+    st.text(CHARACTERS, min_size=60, max_size=300),
     st.sampled_from(["the quick brown fox. " * 4, "a b c", "Title words", ""]),
 )
 NAMES = st.sampled_from(["div", "p", "h1", "h2", "li", "ul", "article", "main", "nav", "td", "form", "noscript", ""])

@@ -89,7 +89,8 @@ start = st.builds(
 end = st.builds("</{}{}>".format, NAMES, st.sampled_from(["", "", " ", "/", " x=1"]))
 words = st.sampled_from(
     ["1", "10<sup>", "$2<sup>99", "12</sup>/", "\u2212", "-3</SUP>&frasl;", "€1,0", "£", "語", "日\n 本", "ー\r", "！", "Ã", "\x80", "\x9f&nbsp;",
-     "word", " ", "  ", "\n", "\r\n", "\r", "\t", "a b", "\u00a0", "\u3000", "\u200b", "\u00ad", "\x00", "\x85", "\x0b", "é", "😀", "&",
+     "word", "a" * 31 + " b ", "The wheel turns, and the stones grind on all day. ", "Über den Fluss;  ☺ und 語 \u00a0 weiter und weiter &amp; weiter",
+     " ", "  ", "\n", "\r\n", "\r", "\t", "a b", "\u00a0", "\u3000", "\u200b", "\u00ad", "\x00", "\x85", "\x0b", "é", "😀", "&",
     "&amp;", "&amp", "&notit;",
      "&nGt;", "&bne", "&bne;", "&#x80;", "&#0;", "&#55296", "&#1114112;", "&#", "&#x", "&#9;", "&#13;", "&#160;", "&shy;", "&unknown;",
      "&ThickSpace;",
