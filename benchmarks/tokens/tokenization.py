@@ -6,7 +6,7 @@ training.
 
 Every contender encodes a set of texts in processes of its own, in turns, `--rounds` times. Cold is the first pass of a
 process that has loaded the tokenizer and encoded three short texts; warm is the two passes after it. Seconds are of the
-processor, with the system's; `user` is without them. Memory is what the process grew by in the first pass, with the ids.
+processor, with the system's; `user` is without them. Memory is what the process grew by in the first pass.
 Contenders whose ids are not those of ours are reported as `other ids`; ours are compared with the package `tokenizers`.
 
 Unequal: the packages get a list of Python strings, ours an Arrow column. Ours returns ids of 16 bits, the others of 32,
@@ -96,7 +96,8 @@ from gristmill.stages import Tokenize
 from gristmill.stages.tokens.training import SPECIALS
 from gristmill.stages.tokens.vocabulary import TokenizerVocabulary
 stage, rows = Tokenize(), TokenizerVocabulary("same", text, dict(SPECIALS)).table()
-column = lambda texts: pa.table({"uid": np.arange(len(texts), dtype=np.uint64), "text": pa.array(texts, pa.large_string())})
+uids = lambda count: np.arange(count, dtype=np.uint64)
+column = lambda texts: pa.table({"uid": uids(len(texts)), "text": pa.array(texts, pa.large_string())})
 run = lambda docs: [stage.encode(docs.slice(i, 512), rows) for i in range(0, len(docs), 512)]
 flat = lambda found: np.zeros(0, np.uint32)
 """,

@@ -51,8 +51,8 @@ def bytes_before(width: int, *ranges: tuple[int, int], with_bits: int = 0) -> Ca
 
 
 def bits_of(width: int, *ranges: tuple[int, int], with_bits: int = 0) -> Callable[..., Any]:
-    """Makes the intrinsic (data, i): bit k says whether byte i + k, of `width` up to 64, is in one of the ranges (first,
-    last) with `with_bits` set."""
+    """Makes the intrinsic (data, i): bit k says whether byte i + k, of `width` up to 64, is in one of the ranges
+    (first, last) with `with_bits` set."""
 
     @intrinsic
     def bits(typing_context, data, i):

@@ -1,7 +1,7 @@
 """Byte-pair merging (Sennrich et al. 2016): the ids of a piece of text, in n log n for any length.
 
-The neighbors that were learned first are merged first, the leftmost of equal ones, until no known pair is left. Up to 64
-symbols, the next merge is found by a scan of all ranks, 16 at a time in the processor's vectors; the ranks of pairs of
+The neighbors that were learned first are merged first, the leftmost of equal ones, until no known pair is left. Up to
+64 symbols, the next merge is found by a scan of all ranks, 16 at a time in the processor's vectors; ranks of pairs of
 bytes come from a table of 256 x 256. Longer pieces use a heap of (rank, place), where outdated entries are skipped.
 """
 
@@ -31,7 +31,7 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 class Merges(NamedTuple):
     """The merges of a vocabulary."""
 
-    pairs: Array  # uint64 slots, a power of two, in buckets: left id (20 bits), right id (20), rank (24); all bits if empty
+    pairs: Array  # uint64 slots, a power of two, in buckets: left id, right id (20 bits each), rank; _NONE if empty
     of_bytes: Array  # uint32[65536]: the rank of a pair of bytes, or NO_RANK
     results: Array  # uint32: the id that each rank merges to
     bytes: Array  # uint32[256]: the id of each byte
@@ -142,8 +142,8 @@ def merge_bytes(data, start, end, merges, desk):
 
 @inlined
 def begin_row(data, start, length, merges, ids, ranks, row):
-    """Writes the symbols of a piece of up to SCANNED bytes, and the ranks of their pairs, from place `row` on; returns a
-    bit for each symbol. Each merge removes one."""
+    """Writes the symbols of a piece of up to SCANNED bytes, and the ranks of their pairs, from place `row` on; returns
+    a bit for each symbol. Each merge removes one."""
     left = data[start]
     ids[row] = merges.bytes[left]
     for place in range(1, length):

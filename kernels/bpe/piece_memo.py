@@ -5,9 +5,9 @@ it has MOST slots; then it becomes the old generation and a new one begins. A pi
 the new one, so frequent pieces stay and rare ones go. At most 192 MB, and its contents never change an id.
 
 A slot takes 32 bytes: 16 for a piece of up to 15 bytes, and 16 for its ids. Two slots share a cache line. Longer pieces
-and more ids are in an arena, and long pieces are compared byte by byte. Texts are processed CHUNK pieces at a time: cut,
-hashed and prefetched, then looked up, so that the misses of the cache overlap. Pieces chosen to collide are looked up in
-few places and then merged as new ones, so no text is slow.
+and more ids are in an arena, and long pieces are compared byte by byte. Texts are processed CHUNK pieces at a time:
+cut, hashed and prefetched, then looked up, so that the misses of the cache overlap. Pieces chosen to collide are looked
+up in few places and then merged as new ones, so no text is slow.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _zeros(size: int) -> Bytes:
 def encode(
     vocabulary: Vocabulary, memo: PieceMemo, data: Bytes, offsets: Offsets, wanted: Array
 ) -> tuple[Array, Array]:
-    """The ids of the texts that are `wanted`, end to end, of `vocabulary.width` bytes; and the offsets of each text's."""
+    """The ids of the texts that are `wanted`, end to end, of `vocabulary.width` bytes, and the offsets of each text."""
     size = int((np.diff(offsets) * wanted).sum())
     ids, ends_of_texts = np.empty(size * vocabulary.width + _SLACK, np.uint8), np.zeros(len(offsets), np.int64)
     state, desk = np.array([0, offsets[0], 0], np.int64), desk_for(4 * LONGEST)
@@ -437,8 +437,8 @@ def _free(slots, low, high):
 
 @kernel
 def remember_tokens(data, offsets, tokens, vocabulary, young, whole, desk, ids):
-    """Adds the tokens of a vocabulary, whose bytes are the texts, to `young` if merging yields them. Others, if `whole`,
-    are added to `vocabulary.given`; returns how many did not fit there. `ids` is for a piece's ids."""
+    """Adds the tokens of a vocabulary, whose bytes are the texts, to `young` if merging yields them. Others, if
+    `whole`, are added to `vocabulary.given`; returns how many did not fit there. `ids` is for a piece's ids."""
     left_out, zero, width = 0, np.uint64(0), np.uint64(vocabulary.width)
     for t in range(len(tokens)):
         start, end = offsets[t], offsets[t + 1]

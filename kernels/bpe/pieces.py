@@ -214,8 +214,8 @@ def contraction(data, i, stop, case):
 
 @inlined
 def cut(data, i, stop, classes, rules, ends, most):
-    """Writes the ends of the pieces from byte i on, at least `most` if the text has them and at most BLOCK more; returns
-    how many."""
+    """Writes the ends of the pieces from byte i on, at least `most` if the text has them and at most BLOCK more;
+    returns how many."""
     n = 0
     in_blocks = by_masks(rules)
     while i < stop and n < most:

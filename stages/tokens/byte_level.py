@@ -157,8 +157,8 @@ def _vocabulary_of(model: dict[str, Any], rules: Rules) -> tuple[Vocabulary, Pie
 def _with_tokens(
     vocabulary: Vocabulary, ids: dict[str, int], ignore_merges: bool
 ) -> tuple[Vocabulary, PieceMemo, Array]:
-    """A memo with the tokens in it that merging yields. Where merges are ignored, a piece that is a token is that token,
-    also if merging gives others: those few are looked up."""
+    """A memo with the tokens in it that merging yields. Where merges are ignored, a piece that is a token is that
+    token, also if merging gives others: those few are looked up."""
     alphabet, merges = byte_of(), vocabulary.merges
     spelt = {
         token: number for token, number in ids.items() if token and all(character in alphabet for character in token)
