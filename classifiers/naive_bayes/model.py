@@ -190,7 +190,8 @@ def automaton(following: Array, string: Array, path: Path) -> dict[str, Any]:
     order = np.argsort(-counts, kind="stable")
     order = order[order != 0]
     state = np.zeros(rows, np.int64)
-    place_states(order, starts, bytes_of, np.zeros(256 * rows + 512, np.bool_), state)
+    used = np.zeros(256 * rows + 512, np.bool_)
+    place_states(order, starts, bytes_of, used, state)  # type: ignore[no-untyped-call]
     if state.max() + 256 >= 1 << BITS or string.max() >= 1 << BITS:
         raise ModelError(f"{path}: the model of py3langid is larger than any that is known")
     steps, fallen = np.zeros(state.max() + 256, np.uint64), np.zeros(state.max() + 1, np.uint32)

@@ -305,8 +305,8 @@ def mend(kept, probability, tag, parent, element, text, start, counts, rows, hea
 
 @helper
 def mended(kept, probability, tag, parent, element, text, start, counts, rows, heading):
-    """bool[blocks]: the choice, and with it the headings and the code between its blocks, the displayed formulas between
-    or beside them, the rest of tables that are mostly in it, and tables of data right after its blocks; less a
+    """bool[blocks]: the choice, and with it the headings and the code between its blocks, the displayed formulas
+    between or beside them, the rest of tables that are mostly in it, and tables of data right after its blocks; less a
     first-level heading that says the page's title: that is `title`, and texts that are one in two templates stay one.
 
     Reviewers put such a heading into the text of four pages in ten; left to the model, so did it, now here and now

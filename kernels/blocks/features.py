@@ -856,8 +856,8 @@ def _put_windows(b, n, ends, row):
 
 @bare.helper
 def around_features(tag, counts, linked, heading, page_kinds, ends, out):
-    """The features of a block's neighbours, of the heading above it, and of the page as a whole; `ends`: sums of length,
-    link, terminals, punctuation up to each block."""
+    """The features of a block's neighbours, of the heading above it, and of the page as a whole; `ends`: sums of
+    length, link, terminals, punctuation up to each block."""
     n = len(counts)
     first_h1, titled, best = -1, -1, np.float32(0)
     total = paragraphs = items = cells = terminals = covered = long_blocks = headings = 0

@@ -1,5 +1,5 @@
-"""What a page says of itself, cut from its head: names and values of meta tags, the language, the canonical address, the
-types that JSON-LD names. Of hundreds of tags a page has a dozen that are looked at; only these reach Python.
+"""What a page says of itself, cut from its head: names and values of meta tags, the language, the canonical address,
+the types that JSON-LD names. Of hundreds of tags a page has a dozen that are looked at; only these reach Python.
 
 A tag is read as the standard's tokenizer reads it (`tags.attributes`), of each name the first attribute.
 """

@@ -1,8 +1,8 @@
 """A page from its bytes to its kept blocks, its text and what it says of itself, in one call.
 
-The parts are helpers of other files: code and formulas that are rewritten first (html/hints.py), blocks (html/segment.py),
-the head (heads.py), features (features.py), forests and the choice (choice.py), text (html/paragraphs.py).
-"""
+The parts are helpers of other files: code and formulas that are rewritten first (html/hints.py), blocks
+(html/segment.py), the head (heads.py), features (features.py), forests and the choice (choice.py), text
+(html/paragraphs.py)."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class Read(NamedTuple):
 def read_page(
     data: Bytes, choosing: Choosing, most_blocks: int, rewritten: bool, with_comments: bool, markdown: bool
 ) -> Read:
-    """The page of these bytes of UTF-8; `rewritten` if its code and formulas are. The text has readers' comments if they
-    are wanted."""
+    """The page of these bytes of UTF-8; `rewritten` if its code and formulas are. The text has readers' comments if
+    they are wanted."""
     if len(data) > LONGEST:
         raise ValueError(f"a page of {len(data):,} bytes; no more than {LONGEST:,} can be taken")
     first, second, *numbers = choosing

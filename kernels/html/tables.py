@@ -82,8 +82,8 @@ FNV_BASIS, FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 class Tables(NamedTuple):
     """A few arrays of many tables, since each argument of a kernel costs time at every call inside it."""
 
-    # uint8: the tables of bytes, at MARKS, LETTERS, TEXT ...; by slot of their hash tags, attributes, names of meta tags
-    # (indexes into META_NAMES) and types of pages (1 more than the index into KNOWN)
+    # uint8: the tables of bytes, at MARKS, LETTERS, TEXT ...; by slot of their hash tags, attributes, names of meta
+    # tags (indexes into META_NAMES) and types of pages (1 more than the index into KNOWN)
     flat: Array
     hashes: Array  # uint64[SLOTS * 4]: what is in a slot, of each of these; open addressing, 0 is empty
     kinds: Array  # int64[256], by tag

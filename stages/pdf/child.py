@@ -177,7 +177,8 @@ def read_page(pdfium: Any, page: Any, file: BinaryIO) -> None:
     objects, share = look(pdfium, page) if count < FEW else (0, 0.0)
     turned = float(max(0, pdfium.FPDFPage_GetRotation(page)))
     width, height = pdfium.FPDF_GetPageWidthF(page), pdfium.FPDF_GetPageHeightF(page)
-    columns, own_spaces = [codes, array("f", bytes(boxes)), array("f", places), angles], False
+    columns: list[Any] = [codes, array("f", bytes(boxes)), array("f", places), angles]
+    own_spaces = False
     if MOST_CLUSTERED * sum(code in CLUSTERED for code in codes) > count:
         columns, own_spaces = by_objects(pdfium, page, text, columns)
     file.write(PAGE.pack(width, height, len(columns[0]), len(sampled), unmapped, objects, share, turned, own_spaces))
@@ -202,7 +203,7 @@ class Drawn:
             shows, span = True, 0
             if pdfium.FPDFPageObj_GetType(item) == pdfium.FPDF_PAGEOBJ_TEXT:
                 marks = pdfium.FPDFPageObj_CountMarks(item)
-                mark = pdfium.FPDFPageObj_GetMark(item, marks - 1) if marks > 0 else None
+                mark: Any = pdfium.FPDFPageObj_GetMark(item, marks - 1) if marks > 0 else None
                 address = ctypes.cast(mark, ctypes.c_void_p).value or 0
                 if address and address not in has_text:
                     has_text[address] = bool(
@@ -229,7 +230,7 @@ def by_objects(pdfium: Any, page: Any, text: Any, columns: list[Any]) -> tuple[l
     """
     drawn = Drawn(pdfium, page)
     codes, boxes, places, angles = columns
-    kept = [array("I"), array("f"), array("f"), array("f")]
+    kept: list[Any] = [array("I"), array("f"), array("f"), array("f")]
     given: dict[int, int] = {}  # the object with which a span's text came
     made = [pdfium.FPDFText_IsGenerated(text, i) == 1 for i in range(len(codes))]
     spaces = drawn.spaces[-1] + sum(code == 32 and not by_pdfium for code, by_pdfium in zip(codes, made, strict=True))
@@ -238,7 +239,7 @@ def by_objects(pdfium: Any, page: Any, text: Any, columns: list[Any]) -> tuple[l
     for i, code in enumerate(codes):
         if made[i] and code == 32 and own_spaces:
             continue
-        item = None if made[i] else pdfium.FPDFText_GetTextObject(text, i)
+        item: Any = None if made[i] else pdfium.FPDFText_GetTextObject(text, i)
         number = drawn.number.get(ctypes.cast(item, ctypes.c_void_p).value or 0, -1)
         box = boxes[4 * i : 4 * i + 4]
         if number >= 0:

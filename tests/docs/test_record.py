@@ -28,6 +28,6 @@ def test_a_record_does_not_wander() -> None:
     """What was reached stays reached; fewer is better. Twenty jumps make blocks and columns of a batch, not of each
     record."""
     trace = trace_of("pages")
-    assert len(files_in(trace.calls)) <= 43
-    assert jumps_in(trace.calls) <= 279
+    assert len(files_in(trace.calls)) <= 36
+    assert jumps_in(trace.calls) <= 255
     assert len(trace.path) <= 8
