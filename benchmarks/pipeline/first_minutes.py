@@ -2,7 +2,7 @@
 """A newcomer's first minutes, by step: from a clone, or from a wheel, to the demo's report and to pages of their own.
 
     python -m benchmarks.pipeline.first_minutes clone [--rounds 3]
-    make wheel && python -m benchmarks.pipeline.first_minutes wheel [--rounds 3]
+    python -m benchmarks.pipeline.first_minutes wheel [--rounds 3]      (after `make wheel`)
 
 An empty home, an empty environment, Python alone, and for `clone` what Git has of this checkout. The packages that are
 needed are downloaded first (told apart) and then installed from that folder. `demo` is the command from its start to
