@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,7 @@ def test_a_run_under_way_and_one_that_failed_stay_text(browser: Any, tmp_path: P
         alarms = watched.open("/").locator(".alarms")
         assert "late <b>alarm</b>" in alarms.inner_text() and alarms.locator("b").count() == 0
         leave(tmp_path, me(state="failed", message="no <i>space</i>"))
+        time.sleep(2.1)  # what a run says is read every two seconds
         page = watched.open("/")
         playwright.expect(page.locator(".trouble")).to_contain_text("no <i>space</i>")
         assert page.locator("script").count() == 0

@@ -147,7 +147,8 @@ KINDS: dict[str, tuple[Reader, Callable[[Path], object]]] = {
 def test_the_bytes_that_records_took_are_known_and_not_those_read_ahead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr("gristmill.stages.documents.BATCH_ROWS", 150)
+    for module in ("documents", "read.page_rows"):
+        monkeypatch.setattr(f"gristmill.stages.{module}.BATCH_ROWS", 150)
     reader, make = KINDS[name]
     make(tmp_path / name)
     size, documents, stored, checked = (tmp_path / name).stat().st_size, 0, 0, 0
@@ -179,7 +180,8 @@ def test_a_run_on_a_part_of_even_inputs_foresees_the_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, portion: Portion
 ) -> None:
     work_here(monkeypatch)
-    monkeypatch.setattr("gristmill.stages.documents.BATCH_ROWS", 150)
+    for module in ("documents", "read.page_rows"):
+        monkeypatch.setattr(f"gristmill.stages.{module}.BATCH_ROWS", 150)
     reader, make = KINDS[name]
     (tmp_path / "in").mkdir()
     for number in range(4):

@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from test_warc import page, record as record_of
 
 from gristmill.stages import documents
-from gristmill.stages.documents import Collector, uid_of, uids_of
+from gristmill.stages.documents import Collector, uid_of, uids_at
 from gristmill.stages.read import page_rows, warc
 from gristmill.stages.read.page_rows import PageCollector
 from gristmill.stages.read.site_files import SiteFiles
@@ -211,6 +211,6 @@ def test_usual_pages_are_taken_by_the_kernel(monkeypatch: pytest.MonkeyPatch) ->
         assert (len(rows), skipped, len(calls)) == (100, {"not_a_page": 100}, 1)
 
 
-def test_uids_of_many_are_those_of_each() -> None:
+def test_uids_at_many_are_those_of_each() -> None:
     places = [f"{n * 997}:0" for n in range(50)]
-    assert uids_of("s", "a/\udcff.warc", places) == [uid_of("s", "a/\udcff.warc", place) for place in places]
+    assert uids_at("s", "a/\udcff.warc", places) == [uid_of("s", "a/\udcff.warc", place) for place in places]

@@ -22,6 +22,7 @@ from gristmill.trainer.model.packed import pack_documents
 from gristmill.trainer.model.shapes import DecoderShape, Mixture
 from gristmill.trainer.model.upcycling import upcycled, upcycled_shape
 from gristmill.trainer.parallel.memory import memory_of
+from gristmill.trainer.run.settings import Training
 from gristmill.trainer.step.balance import Balance, LoadBalance
 from gristmill.trainer.step.optim import AdamW
 from gristmill.trainer.step.stepper import stepper_of
@@ -231,19 +232,16 @@ def test_only_active_experts_are_work_and_all_are_memory() -> None:
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"zero": 2}, "experts that 2 ranks share go with zero 0 or 1, not 2"),
-        ({"tensor": 2}, "experts that 2 ranks share go with tensor 1, not 2"),
+        ({"zero": 2}, "zero 2 does not go with experts 2"),
+        ({"tensor": 2}, "a model with experts is not cut"),
     ],
 )
 def test_layouts_that_do_not_go_together_say_so(wrong: dict[str, int], says: str) -> None:
-    from gristmill.trainer.parallel.ranks import Grid, RankGroup
-    from gristmill.trainer.parallel.spread import _check
+    from gristmill.trainer.parallel.ranks import RankGroup
+    from gristmill.trainer.parallel.spread import spread
 
-    grid = Grid(all=RankGroup(0, 4), experts=RankGroup(0, 2), tensor=RankGroup(0, wrong.get("tensor", 1)))
     with pytest.raises(ValueError, match=says):
-        _check(
-            Decoder(sparse(MIXTURES["softmax"])), AdamW(), wrong.get("zero", 0), grid, "float32", "float32", "1f1b", False
-        )  # fmt: skip
+        spread(Decoder(sparse(MIXTURES["softmax"])), Training(1, 64, experts=2, **wrong), RankGroup(0, 4))
 
 
 @pytest.mark.parametrize(

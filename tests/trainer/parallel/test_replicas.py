@@ -146,5 +146,5 @@ def test_narrow_numbers_are_near_and_small(precision: str, share: float, bytes_e
 
 
 def test_a_loss_scale_goes_with_whole_gradients() -> None:
-    with pytest.raises(ValueError, match="replica_gradients 'int8': a loss scale"):
+    with pytest.raises(ValueError, match="replica_gradients 'int8' do not go with precision 'fp16'"):
         Layout("fp16", replica_gradients="int8").stepper()
