@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 NOISE = "noise"
 # Labels that are called otherwise here: no language, and kinds of one that is written alike.
 NAMED = {"zxx": NOISE, "uzs": "uz", "arz": "ar", "ary": "ar", "wuu": "zh"}
-LAYOUT = 6  # of the unpacked arrays; another one is another folder
+LAYOUT = 3  # of the unpacked arrays; another one is another folder
 WIDTH = 32  # a row of weights is a multiple of it, so that no class is added by itself
 LARGEST = 256 << 20  # bytes of the archive, unpacked
 ARRAYS = ("steps", "fallback", "first", "weights", "unit", "lowest", "priors", "label", "longest", "labels")
@@ -164,7 +164,7 @@ def arrays_of(content: bytes, path: Path) -> dict[str, Any]:
     labels = list(dict.fromkeys(names))
     lowest = weights.min(axis=0)
     unit = np.maximum((weights - lowest).max() / 255, np.float32(1e-9))
-    wide = np.zeros((len(weights) + 1, -(-(len(priors) + 1) // WIDTH) * WIDTH), np.uint8)
+    wide = np.zeros((len(weights) + 1, -(-len(priors) // WIDTH) * WIDTH), np.uint8)
     wide[1:, : len(priors)] = np.rint((weights - lowest) / unit)
     place = np.arange(rows)
     place[[0, row[0]]] = row[0], 0  # a walk begins in the first row

@@ -33,8 +33,6 @@ from gristmill.kernels.html.tables import (
     ENDS_ATTRIBUTE_NAME,
     ENDS_TAG_NAME,
     ENDS_VALUE,
-    FNV_BASIS,
-    FNV_PRIME,
     KIND_SLOTS,
     MARKS,
     META_SLOTS,
@@ -42,9 +40,9 @@ from gristmill.kernels.html.tables import (
     WHITE,
     name_hash,
 )
+from gristmill.kernels.html.tags import BASIS, PRIME, small_hash
 from gristmill.kernels.html.text import find_byte
 
-BASIS, PRIME = np.uint64(FNV_BASIS), np.uint64(FNV_PRIME)
 PROPERTY, NAME, ITEMPROP, EQUIVALENT, CONTENT, REL, HREF, LANG, XML_LANG, DATETIME = (
     np.uint64(name_hash(name.encode()))
     for name in (
@@ -133,17 +131,6 @@ def trim(data, found, flat):
         last -= 1
     found[FIRST], found[LAST] = first, last
     return first < last
-
-
-@inner
-def small_hash(data, i, end, value):
-    while i < end:
-        byte = data[i]
-        if 65 <= byte <= 90:
-            byte |= 32
-        value = (value ^ np.uint64(byte)) * PRIME
-        i += 1
-    return value
 
 
 @inner

@@ -250,18 +250,26 @@ def signed(data, i, end, flat):
 
 
 @inner
-def media_type(data, i, end, flat):
-    """The hash of a media type in lower case, without its parameters."""
-    while i < end and flat[MARKS + data[i]] & WHITE:
-        i += 1
-    value = BASIS
-    while i < end and data[i] != 59 and not flat[MARKS + data[i]] & WHITE:
+def small_hash(data, i, end, value):
+    """The hash of letters in lower case, after what was hashed before."""
+    while i < end:
         byte = data[i]
         if 65 <= byte <= 90:
             byte |= 32
         value = (value ^ np.uint64(byte)) * PRIME
         i += 1
     return value
+
+
+@inner
+def media_type(data, i, end, flat):
+    """The hash of a media type in lower case, without its parameters."""
+    while i < end and flat[MARKS + data[i]] & WHITE:
+        i += 1
+    last = i
+    while last < end and data[last] != 59 and not flat[MARKS + data[last]] & WHITE:
+        last += 1
+    return small_hash(data, i, last, BASIS)
 
 
 @inner

@@ -21,7 +21,7 @@ from gristmill.kernels.base.bare import helper, inlined, point_at
 from gristmill.kernels.base.compiled import kernel
 from gristmill.kernels.base.types import Array, Bytes, Offsets
 from gristmill.kernels.base.unicode import LOWER, UPPER, properties
-from gristmill.kernels.language.word_rows import prefetch
+from gristmill.kernels.base.wide import prefetch
 
 # An entry: the next state, the number of the string that ends (from 1; 0 is none), and the state whose step it is.
 BITS = 20
@@ -42,7 +42,7 @@ class Bayes(NamedTuple):
     steps: Array  # uint64: entries
     fallback: Array  # uint32: by state; of the first, itself
     first: Array  # uint64_256: the entries of the first state, which is 0
-    weights: Array  # uint8_FW, F from 1: above the class's lowest; W is more than C, the rest zeros
+    weights: Array  # uint8_FW, F from 1: above the class's lowest; W is C, or more zeros
     unit: Array  # float32_1: what 1 of a weight is
     lowest: Array  # float32_C
     priors: Array  # float32_C
@@ -82,15 +82,15 @@ def score_texts(
         if end - begin >= 2 * LANES * WINDOW:
             many = walk(steps, fallback, first, longest, data, begin, end, WINDOW, weights, times, found)
             if many > 0:
-                add_up(many, found, times, weights, logs, small, whole, sums)
-                finish(sums, unit, lowest, priors, label, LANES * WINDOW, chances)
+                total = add_up(many, found, times, weights, logs, small, whole, sums)
+                finish(sums, total, unit, lowest, priors, label, LANES * WINDOW, chances)
                 certain = largest(chances) >= CERTAIN
         if not certain:
             many = walk(steps, fallback, first, longest, data, begin, end, end - begin, weights, times, found)
             if many == 0:
                 continue
-            add_up(many, found, times, weights, logs, small, whole, sums)
-            finish(sums, unit, lowest, priors, label, end - begin, chances)
+            total = add_up(many, found, times, weights, logs, small, whole, sums)
+            finish(sums, total, unit, lowest, priors, label, end - begin, chances)
         for k in range(labels_NK.shape[1]):
             best = 0
             for c in range(count_of_labels):
@@ -102,8 +102,8 @@ def score_texts(
 
 @helper
 def add_up(many, found, times, weights, logs, small, whole, sums):
-    """Sums log(1 + times) by class, of weights above the lowest, and in the last place of all strings; forgets the
-    times."""
+    """Sums log(1 + times) times the weight above the lowest, by class; forgets the times. Returns the sum of the
+    logarithms."""
     width = weights.shape[1]
     sums[:], whole[:], small[:] = 0, 0, 0
     once, all_of_them = 0, np.float32(0)
@@ -126,15 +126,15 @@ def add_up(many, found, times, weights, logs, small, whole, sums):
             sums[c] += much * np.float32(weight[c])
     for c in range(width):
         sums[c] += logs[1] * np.float32(whole[c] + np.int32(small[c]))
-    sums[width - 1] = all_of_them + logs[1] * np.float32(once)
+    return all_of_them + logs[1] * np.float32(once)
 
 
 @helper
-def finish(sums, unit, lowest, priors, label, size, chances):
+def finish(sums, total, unit, lowest, priors, label, size, chances):
     """From sums of weights to the probabilities of labels."""
-    classes, all_of_them = len(priors), sums[len(sums) - 1]
+    classes = len(priors)
     for c in range(classes):
-        sums[c] = priors[c] + all_of_them * lowest[c] + sums[c] * unit[0]
+        sums[c] = priors[c] + total * lowest[c] + sums[c] * unit[0]
     share_out(sums[:classes], label, np.float32(1 / np.sqrt(np.float64(size))), chances)
 
 

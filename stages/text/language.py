@@ -93,8 +93,8 @@ class WithModel(Annotate):
 class Language(WithModel):
     """The language of each text, as its model names it (`en`, or `eng_Latn` for GlotLID), and how sure the model is.
 
-    `unknown` is a text that the model cannot judge, `noise` (py3langid alone) one that is no language: codes, keys,
-    letters at random.
+    `unknown` is a text that the model cannot judge, `noise` (py3langid alone) one that is no language: program code,
+    keys, letters at random, text decoded wrongly.
     """
 
     top: Annotated[
