@@ -304,7 +304,6 @@ def compressions(layers: int, tiny: bool) -> dict[str, tuple[str, dict[str, Any]
         "neural, 2:4": (whole, {"weights": "float32", "sparse": True}, None),
         "neural, 2:4, int8": (whole, {"weights": "int8", "sparse": True}, None),
         "neural, half the layers by loss": (whole, {**half, "epochs": 0.0}, None),
-        "neural, half the layers by similarity": (whole, {**half, "epochs": 0.0, "drop_by": "similarity"}, None),
         distilled: (whole, {**half, "epochs": 1.0 if tiny else 3.0}, None),
         "neural, half the layers, distilled, int8": (distilled, {"weights": "int8"}, None),
     }

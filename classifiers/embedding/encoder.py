@@ -5,11 +5,9 @@ Which token is pooled says `1_Pooling/config.json`, as sentence-transformers wri
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import torch
 from torch import Tensor, nn
@@ -42,14 +40,10 @@ class EncoderEmbedding:
 
     def vectors(self, texts: pa.Array) -> Array:
         """float32_NW."""
-
-        def batches() -> Iterator[pa.Array]:
-            yield texts
-
         pace = Pace() if self.device.type == "cuda" else ON_CPU
-        steps = steps_of(tokenise(batches(), self.tokenizer, Ahead()), pace)
+        steps = steps_of(tokenise([texts], self.tokenizer, Ahead()), pace)
         results = run_steps(steps, self._answer, self.device, pace, self.tokenizer.most)
-        return np.concatenate([np.zeros((0, self.width), np.float32), *in_order(results, [len(texts)], self.width)])
+        return in_order(results, len(texts), self.width)
 
     @torch.inference_mode()
     def _answer(self, packed: PackedTexts) -> Tensor:

@@ -12,7 +12,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from gristmill.classifiers.card import Json, JudgeError
 from gristmill.classifiers.judge import Scores
 from gristmill.classifiers.neural.coded_linear import CodedProjection
-from gristmill.classifiers.neural.encoder import Encoder, EncoderBlock, PackedTexts, Projection
+from gristmill.classifiers.neural.encoder import Encoder, PackedTexts, Projection
 from gristmill.classifiers.neural.error_compensation import LARGEST, compensated_codes, compensated_sparse
 from gristmill.classifiers.neural.fast_linear import decode, rounded_maps
 from gristmill.classifiers.neural.judge import NeuralJudge, neural_judge, versions
@@ -42,29 +42,24 @@ from gristmill.trainer.step.optim import update
 from gristmill.trainer.step.precision import autocast_for, usual_precision
 
 Weights = Literal["float32", "int8", "int4"]
-DropBy = Literal["similarity", "loss"]
 
 
 @dataclass(frozen=True)
 class Compression:
-    """`layers` that stay (the first and the last always do); `drop_by`: those go whose output is most like their input,
-    or, one after another, those whose absence changes the judge's answers least."""
+    """`layers` that stay: the first and the last always do, and of the others one after another goes whose absence
+    changes the judge's answers least."""
 
     weights: Weights = "int8"
     sparse: bool = False  # of every four weights two are 0
     layers: int | None = None
-    drop_by: DropBy = "loss"
     epochs: float = 3.0  # of distillation after layers were dropped; 0: none
     calibration: int = 256  # texts by which layers are chosen and errors made up for
     held_out: float = 0.2
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.weights not in get_args(Weights) or self.drop_by not in get_args(DropBy):
-            raise JudgeError(
-                f"weights {self.weights!r} are one of {', '.join(get_args(Weights))}, drop_by {self.drop_by!r} of "
-                f"{', '.join(get_args(DropBy))}"
-            )
+        if self.weights not in get_args(Weights):
+            raise JudgeError(f"weights {self.weights!r} are one of {', '.join(get_args(Weights))}")
         if self.weights == "float32" and not self.sparse and self.layers is None:
             raise JudgeError("nothing to compress: fewer bits, sparse weights or fewer layers")
 
@@ -95,7 +90,7 @@ def compress(
     kept = list(range(full_layers))
     mended: Json = {}
     if how.layers is not None:
-        kept = kept_layers(network, steps, how.layers, how.drop_by)
+        kept = kept_layers(network, steps, how.layers)
         log({"layers": [number + 1 for number in kept], "of": full_layers})
         short = Network(shorter(network.encoder, kept), judge.card.heads)
         short.heads = copy.deepcopy(network.heads)
@@ -154,14 +149,10 @@ def shorter(encoder: Encoder, kept: Sequence[int]) -> Encoder:
     return with_dropout(short, 0.0)
 
 
-def kept_layers(network: Network, steps: Sequence[PackedTexts], layers: int, by: DropBy) -> list[int]:
+def kept_layers(network: Network, steps: Sequence[PackedTexts], layers: int) -> list[int]:
     """Numbers of the layers that stay, rising."""
     encoder = network.encoder
     kept = list(range(len(encoder.blocks)))
-    if by == "similarity":
-        likeness = layer_likeness(encoder, steps)
-        gone = sorted(kept[1:-1], key=lambda number: -likeness[number])[: len(kept) - layers]
-        return [number for number in kept if number not in gone]
     answers = logits_of(network, encoder, steps)
     while len(kept) > layers:
         changes = {
@@ -177,25 +168,6 @@ def kept_layers(network: Network, steps: Sequence[PackedTexts], layers: int, by:
 @torch.inference_mode()
 def logits_of(network: Network, encoder: Encoder, steps: Sequence[PackedTexts]) -> Tensor:
     return torch.cat([network.heads(encoder.eval()(packed).float()) for packed in steps])
-
-
-@torch.inference_mode()
-def layer_likeness(encoder: Encoder, steps: Sequence[PackedTexts]) -> list[float]:
-    """By layer but the last: the mean cosine of a token before it and behind it (Men et al. 2024)."""
-    watched = copy.deepcopy(encoder)
-    numbers = {block: number for number, block in enumerate(watched.blocks)}
-    sums = [0.0] * len(numbers)
-    plain = watched.passes.onward
-
-    def onward(block: EncoderBlock, following: EncoderBlock, hidden_TW: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-        after_TW, projected = plain(block, following, hidden_TW, *rest)
-        sums[numbers[block]] += float(F.cosine_similarity(hidden_TW, after_TW, dim=-1).sum())
-        return after_TW, projected
-
-    watched.passes = watched.passes._replace(onward=onward)
-    for packed in steps:
-        watched(packed)
-    return [total / sum(len(packed.tokens_T) for packed in steps) for total in sums[:-1]]
 
 
 def mend(
@@ -229,7 +201,7 @@ def mend(
             yield (parts[0] + parts[1]) / texts
 
     loss = 0.0
-    for done, steps in enumerate(islice(endless_updates(0, data.lengths, rows, recipe), planned), 1):
+    for done, steps in enumerate(islice(endless_updates(data.lengths, rows, recipe), planned), 1):
         result = update(
             optimizer, learning, losses(steps), recipe.schedule.share(done - 1, planned), recipe.optimizer.clip
         )

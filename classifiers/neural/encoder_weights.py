@@ -18,14 +18,14 @@ from torch import Tensor
 from gristmill.classifiers.artifact import PLAIN_NAME, read_json
 from gristmill.classifiers.card import Json, JudgeError
 from gristmill.classifiers.neural.encoder import Encoder, EncoderShape
+from gristmill.trainer.model.llama_config import LlamaError
+from gristmill.trainer.model.llama_files import open_tensors
 
 ACTIVATION_OF = {name: name for name in ("gelu", "relu", "silu")} | {
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
 }
 PREFIX = re.compile(r"^(bert|roberta|distilbert|deberta|model)\.")
-PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
-INDEX = "model.safetensors.index.json"
 LARGEST_VOCABULARY, LARGEST_WIDTH, MOST_LAYERS = 4_000_000, 16_384, 256
 # What a configuration may say that no encoder here does.
 REFUSED = {
@@ -194,45 +194,19 @@ def own_file(folder: Path, name: str) -> Path:
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
     """All tensors, with the model's prefix taken off and old names of norms made new."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
+    for path in folder.glob("*.safetensors*"):
+        own_file(folder, path.name)
     tensors: dict[str, Tensor] = {}
-    for name in _weight_files(folder):
-        file = own_file(folder, name)
-        try:
-            loaded = load_file(file)
-        except (SafetensorError, OSError) as error:
-            raise JudgeError(f"{file}: cannot be read ({error})") from error
-        for name, tensor in loaded.items():
-            name = (
-                PREFIX.sub("", name)
-                .replace("LayerNorm.gamma", "LayerNorm.weight")
-                .replace("LayerNorm.beta", "LayerNorm.bias")
-            )
-            tensors[name] = tensor.float() if tensor.is_floating_point() else tensor
+    try:
+        with open_tensors(folder) as stored:
+            for name, each in stored.items():
+                tensor = each.tensor()
+                name = PREFIX.sub("", name).replace("LayerNorm.gamma", "LayerNorm.weight")
+                name = name.replace("LayerNorm.beta", "LayerNorm.bias")
+                tensors[name] = tensor.float() if tensor.is_floating_point() else tensor
+    except LlamaError as error:
+        raise JudgeError(str(error)) from error
     return tensors
-
-
-def _weight_files(folder: Path) -> list[str]:
-    """model.safetensors, or the parts that its index names, or all there are."""
-    found = sorted(path.name for path in folder.glob("*.safetensors"))
-    if "model.safetensors" in found:
-        return ["model.safetensors"]
-    if (folder / INDEX).is_file():
-        index = read_json(own_file(folder, INDEX), 64 << 20)
-        parts = index.get("weight_map") if isinstance(index, dict) else None
-        if not isinstance(parts, dict) or not all(isinstance(part, str) for part in parts.values()):
-            raise JudgeError(f"{folder / INDEX}: no map from weights to files")
-        for part in sorted(set(parts.values())):
-            if part not in found:
-                raise JudgeError(f"{folder / INDEX}: {part[:60]!r} is no *.safetensors of this folder")
-        return sorted(set(parts.values()))
-    if not found:
-        other = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLES)
-        hint = f" ({', '.join(other)} is pickle, which can run any code: convert it to safetensors)" if other else ""
-        raise JudgeError(f"{folder}: no *.safetensors{hint}")
-    return found
 
 
 def _their_names(ours: str, names: Names, weights: dict[str, Tensor]) -> list[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -172,25 +171,14 @@ class NeuralJudge(Judge):
         return replace(self, engine=engine, device=device, precision=precision, pace=pace, ahead=ahead)
 
     def outputs(self, texts: pa.Array | pa.ChunkedArray) -> Scores:
-        chunks = texts.chunks if isinstance(texts, pa.ChunkedArray) else [texts]
-        parts = [np.empty((0, self._width), np.float32), *self._answers(chunks)]
-        return self._by_head(np.concatenate(parts))
-
-    def _answers(self, batches: Iterable[pa.Array]) -> Iterator[np.ndarray[Any, np.dtype[np.float32]]]:
         import torch
 
         from gristmill.classifiers.neural.scoring import in_order, run_steps, steps_of
 
-        sizes: list[int] = []
-
-        def counted() -> Iterator[pa.Array]:
-            for batch in batches:
-                sizes.append(len(batch))
-                yield batch
-
-        steps = steps_of(tokenise(counted(), self.tokenizer, self.ahead), self.pace)
+        chunks = texts.chunks if isinstance(texts, pa.ChunkedArray) else [texts]
+        steps = steps_of(tokenise(chunks, self.tokenizer, self.ahead), self.pace)
         results = run_steps(steps, self.engine.answers, torch.device(self.device), self.pace, self.tokenizer.most)
-        return in_order(results, sizes, self._width)
+        return self._by_head(in_order(results, len(texts), self._width))
 
     @property
     def coded(self) -> bool:

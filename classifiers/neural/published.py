@@ -16,7 +16,6 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from gristmill.classifiers.artifact import read_json
 from gristmill.classifiers.card import Head, JudgeCard, JudgeError
 from gristmill.classifiers.neural.encoder import Encoder
 from gristmill.classifiers.neural.encoder_weights import Config, own_file, read_config, read_encoder
@@ -30,6 +29,7 @@ from gristmill.classifiers.neural.judge import (
 )
 from gristmill.classifiers.neural.network import Network
 from gristmill.classifiers.neural.text_tokens import TextTokenizer, read_tokenizer
+from gristmill.kernels.common.extras import install
 
 Problem = Literal["regression", "single_label_classification", "multi_label_classification"]
 EDUCATIONAL = Head(
@@ -72,7 +72,7 @@ class Published:
         if not all(bool(tensor.isfinite().all()) for tensor in network.state_dict().values()):
             raise JudgeError(f"{self.folder}: weights that are not finite numbers")
         most = min(LONGEST, self.encoder.shape.positions)
-        tokenizer = _tokenizer_of(self.folder, self.config, most)
+        tokenizer = _tokenizer_of(self.folder, most)
         facts = {
             "from": str(self.config.get("_name_or_path") or self.folder.name),
             "folder": self.folder.name,  # of the hub's cache: the commit
@@ -149,46 +149,25 @@ def _problem(config: Config, outputs: int) -> Problem:
     return found
 
 
-def _tokenizer_of(folder: Path, config: Config, most: int) -> TextTokenizer:
-    """tokenizer.json, or what transformers makes of the older files of BERT and RoBERTa."""
-    kind, files = config.get("model_type"), {path.name for path in folder.iterdir()}
-    if TOKENIZER in files:
+def _tokenizer_of(folder: Path, most: int) -> TextTokenizer:
+    """tokenizer.json, or what transformers makes of older files."""
+    if (folder / TOKENIZER).is_file():
         return read_tokenizer(own_file(folder, TOKENIZER), most)
+    older = [
+        name for name in ("vocab.txt", "vocab.json", "merges.txt", "tokenizer_config.json") if (folder / name).exists()
+    ]
+    if not {"vocab.txt", "vocab.json"} & {*older}:
+        raise JudgeError(
+            f"{folder}: no {TOKENIZER}; transformers writes one: AutoTokenizer.from_pretrained(...).save_pretrained(...)"
+        )
     try:
-        if kind in ("bert", "distilbert") and "vocab.txt" in files:
-            return TextTokenizer(_of_word_pieces(folder), most)
-        if kind == "roberta" and {"vocab.json", "merges.txt"} <= files:
-            return TextTokenizer(_of_byte_pairs(folder), most)
-    except (KeyError, ValueError) as error:
+        from transformers import AutoTokenizer
+
+        for name in older:
+            own_file(folder, name)
+        made = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        return TextTokenizer(made.backend_tokenizer.to_str(), most)
+    except ImportError as error:
+        raise JudgeError(f"{folder}: no {TOKENIZER}; older files need transformers: {install('gpu')}") from error
+    except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
         raise JudgeError(f"{folder}: the tokenizer's files cannot be read ({error})") from error
-    raise JudgeError(
-        f"{folder}: no {TOKENIZER}; transformers writes one: AutoTokenizer.from_pretrained(...).save_pretrained(...)"
-    )
-
-
-def _of_word_pieces(folder: Path) -> str:
-    from tokenizers.implementations import BertWordPieceTokenizer
-
-    lines = own_file(folder, "vocab.txt").read_text(encoding="utf-8").splitlines()
-    settings = folder / "tokenizer_config.json"
-    facts = read_json(own_file(folder, settings.name)) if settings.is_file() else {}
-    made = BertWordPieceTokenizer(
-        {piece: number for number, piece in enumerate(lines)},
-        handle_chinese_chars=facts.get("tokenize_chinese_chars", True) is not False,
-        strip_accents=facts.get("strip_accents"),
-        lowercase=facts.get("do_lower_case", True) is not False,
-    )
-    return str(made.to_str())
-
-
-def _of_byte_pairs(folder: Path) -> str:
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors
-
-    vocabulary = read_json(own_file(folder, "vocab.json"))
-    lines = own_file(folder, "merges.txt").read_text(encoding="utf-8").splitlines()
-    merges = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
-    made = Tokenizer(models.BPE(vocabulary, merges))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    ends = (("</s>", vocabulary["</s>"]), ("<s>", vocabulary["<s>"]))
-    made.post_processor = processors.RobertaProcessing(*ends, add_prefix_space=False)
-    return str(made.to_str())

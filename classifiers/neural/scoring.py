@@ -181,38 +181,13 @@ def run_steps(
             yield at_work.popleft().results()
 
 
-def in_order(results: Iterable[Results], sizes: Iterable[int], width: int) -> Iterator[Array]:
-    """float32_NK for each batch of texts, as soon as all of its texts and all before it have theirs. `sizes` is read as
-    it becomes known."""
-    remaining_sizes = iter(sizes)
-    waiting: deque[tuple[int, Array]] = deque()  # first row, answers
-    missing: deque[int] = deque()
-    end = 0
-
-    def room_for(row: int) -> None:
-        nonlocal end
-        while end <= row:
-            size = next(remaining_sizes)
-            waiting.append((end, np.full((size, width), np.nan, np.float32)))
-            missing.append(size)
-            end += size
-
+def in_order(results: Iterable[Results], texts: int, width: int) -> Array:
+    """float32_NK, in the order of the texts."""
+    whole = np.full((texts, width), np.nan, np.float32)
+    unanswered = texts
     for rows, answers in results:
-        room_for(int(rows.max()))
-        firsts = np.array([first for first, _ in waiting])
-        batch = np.searchsorted(firsts, rows, side="right") - 1
-        for number in np.unique(batch).tolist():
-            of_batch = batch == number
-            first, whole = waiting[number]
-            whole[rows[of_batch] - first] = answers[of_batch]
-            missing[number] -= int(of_batch.sum())
-        while missing and missing[0] == 0:
-            missing.popleft()
-            yield waiting.popleft()[1]
-    for size in remaining_sizes:
-        missing.append(size)
-        waiting.append((end, np.full((size, width), np.nan, np.float32)))
-    for unanswered, (_, whole) in zip(missing, waiting, strict=True):
-        if unanswered:
-            raise RuntimeError(f"{unanswered} texts were given no score")
-        yield whole
+        whole[rows] = answers
+        unanswered -= len(rows)
+    if unanswered:
+        raise RuntimeError(f"{unanswered} texts were given no score")
+    return whole

@@ -2,8 +2,7 @@
 (hosts) are held out.
 
 Updates hold about equal numbers of tokens, packed without padding. Order, dropout and the schedule are functions of the
-seed, so that a run that was stopped goes on from its checkpoint to the same bits (on a CPU). Under `torchrun` each rank
-takes its share of every update.
+seed. Of several ranks each takes its share of every update.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -31,11 +31,10 @@ from gristmill.classifiers.neural.encoder import Encoder, EncoderShape, PackedTe
 from gristmill.classifiers.neural.judge import NeuralJudge, neural_judge, preprocessing_of, versions
 from gristmill.classifiers.neural.network import Network, check_fit
 from gristmill.classifiers.neural.text_tokens import Ahead, TextTokenizer, TextTokens, tokenise
-from gristmill.classifiers.training_sets import LabelledTexts, balanced_weights, held_out, labelled_texts
+from gristmill.classifiers.training_sets import LabelledTexts, held_out, labelled_texts
 from gristmill.kernels.base.types import Array
 from gristmill.trainer.parallel.ranks import ALONE, RankGroup, current_ranks
 from gristmill.trainer.run.schedule import RateSchedule
-from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.optim import AdamW, update
 from gristmill.trainer.step.precision import autocast_for, usual_precision
 
@@ -64,9 +63,7 @@ class NeuralRecipe:
     precision: Precision | None = None  # None: bf16 on GPUs, float32 on CPUs
     evaluate_every: int | None = None  # updates between two looks at the held-out loss; None: a quarter of an epoch
     patience: int | None = None
-    checkpoint_every: int = 500
     held_out: float = 0.1  # share of the groups
-    balance: bool = False  # labels weigh alike in training, however many texts each has
 
     def __post_init__(self) -> None:
         if self.patience is not None and self.patience < 1:
@@ -110,14 +107,11 @@ def train_neural(
     weight: str | None = None,
     group: str | None = None,
     device: str = "cpu",
-    checkpoints: Path | None = None,
     ranks: RankGroup = ALONE,
     log: Log = lambda facts: None,
 ) -> NeuralJudge:
     """`table` has a column named as each head. `trunk`: a shape to train from random weights, or an encoder that was
     read."""
-    if checkpoints is not None and recipe.patience is not None:
-        raise JudgeError("checkpoints do not hold the best weights so far: train with patience, or with checkpoints")
     for head in heads:
         if head.name not in table.column_names:
             raise JudgeError(f"the table has no column {head.name!r}, which is the name of a head")
@@ -144,13 +138,15 @@ def train_neural(
     torch.manual_seed(recipe.seed)
     encoder = Encoder(trunk, recipe.dropout) if isinstance(trunk, EncoderShape) else with_dropout(trunk, recipe.dropout)
     network = Network(encoder, tuple(heads)).to(device)
-    weights = balanced_weights(labelled) if recipe.balance else labelled.weights
-    tokens = tokenised(labelled.texts, weights, targets, tokenizer)
+    tokens = tokenised(labelled.texts, labelled.weights, targets, tokenizer)
     ranks.share_weights(network)
-    learnt = _fingerprint(labelled, targets)
-    facts = {} if checkpoints is None else _run_facts(recipe, heads, tokenizer, trunk, learnt, inside)
-    fit = _fit(network, heads, tokens, inside, outside, recipe, facts, torch.device(device), checkpoints, ranks, log)
-    training = {"fingerprint": learnt, "texts": int(inside.sum()), "held_out": int(outside.sum()), **fit}
+    fit = _fit(network, heads, tokens, inside, outside, recipe, torch.device(device), ranks, log)
+    training = {
+        "fingerprint": _fingerprint(labelled, targets),
+        "texts": int(inside.sum()),
+        "held_out": int(outside.sum()),
+        **fit,
+    }
     training["labels"] = {head.name: int(np.isfinite(targets[inside, i]).sum()) for i, head in enumerate(heads)}
     training["settings"] = _json(asdict(recipe))
     card = JudgeCard("neural", tuple(heads), preprocessing_of(tokenizer.most), training=training, versions=versions())
@@ -324,9 +320,7 @@ def _fit(
     inside: Array,
     outside: Array,
     recipe: NeuralRecipe,
-    facts: Json,
     device: torch.device,
-    checkpoints: Path | None,
     ranks: RankGroup,
     log: Log,
 ) -> Json:
@@ -337,21 +331,11 @@ def _fit(
     learning = [p for p in network.parameters() if p.requires_grad]
     optimizer = recipe.optimizer.optimizer(network)
     precision = recipe.precision or usual_precision(device)
-    weights = network.state_dict()
-    start, best, patient = 0, float("inf"), 0
+    best, patient = float("inf"), 0
     best_weights: dict[str, Tensor] | None = None
-    if checkpoints is not None and (saved := checkpoint.steps(checkpoints)):
-        restored = checkpoint.load(saved[-1], weights, optimizer)
-        if restored.facts != facts:
-            raise JudgeError(
-                f"{saved[-1]}: of a run with other settings, heads, texts or labels; train into another folder"
-            )
-        start = restored.step
     network.train()
-    done = start
-    for done, steps in zip(
-        range(start + 1, planned + 1), endless_updates(start, data.lengths, rows, recipe), strict=False
-    ):
+    done = 0
+    for done, steps in enumerate(islice(endless_updates(data.lengths, rows, recipe), planned), 1):
         counts = _label_weights(data, np.concatenate(steps)).to(device)
         losses = (
             _loss(network, heads, data, rows_of_step, counts, device, precision)
@@ -376,8 +360,6 @@ def _fit(
                 best, best_weights = loss, copy.deepcopy(network.state_dict())
             if patient >= recipe.patience:
                 break
-        if checkpoints is not None and ranks.first and (done % recipe.checkpoint_every == 0 or done == planned):
-            checkpoint.save(checkpoints, done, network.state_dict(), optimizer, facts)
     if best_weights is not None:
         network.load_state_dict(best_weights)
     network.eval()
@@ -388,15 +370,10 @@ def _fit(
     }
 
 
-def endless_updates(start: int, lengths: Array, rows: Array, recipe: NeuralRecipe) -> Iterator[list[Array]]:
-    """Updates without end, from number `start` on."""
-    passed, epoch = 0, 0
-    while True:
-        for steps in updates_of(lengths, rows, recipe, epoch):
-            if passed >= start:
-                yield steps
-            passed += 1
-        epoch += 1
+def endless_updates(lengths: Array, rows: Array, recipe: NeuralRecipe) -> Iterator[list[Array]]:
+    """Updates without end."""
+    for epoch in count():
+        yield from updates_of(lengths, rows, recipe, epoch)
 
 
 def _loss(
@@ -487,27 +464,6 @@ def _fingerprint(labelled: LabelledTexts, targets: Array) -> str:
     return hashlib.sha256(
         labelled.fingerprint.encode() + np.where(np.isfinite(targets), targets, np.float32("nan")).tobytes()
     ).hexdigest()
-
-
-def _run_facts(
-    recipe: NeuralRecipe,
-    heads: Sequence[Head],
-    tokenizer: TextTokenizer,
-    trunk: EncoderShape | Encoder,
-    learnt: str,
-    inside: Array,
-) -> Json:
-    """What must be alike for a run to go on from a checkpoint. Of an encoder that was read its weights count too."""
-    weights = hashlib.sha256()
-    for tensor in () if isinstance(trunk, EncoderShape) else trunk.state_dict().values():
-        weights.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
-    return {
-        "recipe": _json(asdict(recipe)),
-        "heads": [_json(asdict(head)) for head in heads],
-        "trunk": [_json(asdict(trunk if isinstance(trunk, EncoderShape) else trunk.shape)), weights.hexdigest()],
-        "tokens": [tokenizer.most, hashlib.sha256(tokenizer.json.encode()).hexdigest()],
-        "texts": [int(inside.sum()), learnt, hashlib.sha256(inside.tobytes()).hexdigest()],
-    }
 
 
 def _json(facts: Json) -> Json:

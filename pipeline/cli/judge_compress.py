@@ -14,7 +14,6 @@ from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.screen import console, escape
 
 WEIGHTS = ("float32", "int8", "int4")
-DROP_BY = ("loss", "similarity")
 
 
 def compress(
@@ -32,9 +31,6 @@ def compress(
         bool, typer.Option("--sparse", help="remove two of every four weights; on an H200 0.66 times the speed of bf16")
     ] = False,
     layers: Annotated[int | None, typer.Option("--layers", min=2, help="layers that stay; default: all")] = None,
-    drop_by: Annotated[
-        str, typer.Option("--drop-by", help="layers go by loss (what it changes) or similarity (of input and output)")
-    ] = "loss",
     epochs: Annotated[
         float, typer.Option("--epochs", min=0, help="with --layers: epochs of distillation over the texts; 0: none")
     ] = 3.0,
@@ -57,7 +53,6 @@ def compress(
     Reports how well it keeps the order of the full judge's scores.
     """
     one_of("--weights", weights, WEIGHTS)
-    one_of("--drop-by", drop_by, DROP_BY)
     one_of("--device", device, DEVICES)
 
     from gristmill.classifiers.card import JudgeError
@@ -67,7 +62,7 @@ def compress(
 
     where, screen = room_for(out), console(stderr=True)
     settings: dict[str, Any] = {
-        "weights": weights, "sparse": sparse, "layers": layers, "drop_by": drop_by, "epochs": epochs,
+        "weights": weights, "sparse": sparse, "layers": layers, "epochs": epochs,
         "calibration": calibration, "held_out": hold_out, "seed": seed,
     }  # fmt: skip
     try:

@@ -91,7 +91,6 @@ class TrainedJudge:
         weights: str = "int8",
         sparse: bool = False,
         layers: int | None = None,
-        drop_by: str = "loss",
         epochs: float = 3.0,
         calibration: int = 256,
         text: str = "text",
@@ -103,14 +102,13 @@ class TrainedJudge:
         """A smaller and faster copy of a neural judge in the new folder `out`, from files of texts like those that it
         will score; `figures` says how well it keeps the order of scores.
 
-        `weights`: int8, int4 or float32. `sparse` removes two of every four weights. `layers` that stay; they go by
-        `drop_by`, loss or similarity, and `epochs` of distillation follow. `calibration`: texts by which errors are
-        made up for. `group`: a column whose values are held out as a whole, `hold_out` as a share of them.
+        `weights`: int8, int4 or float32. `sparse` removes two of every four weights. `layers` that stay, and `epochs` of
+        distillation follow. `calibration`: texts by which errors are made up for. `group`: a column whose values are held out as a whole, `hold_out` as a share of them.
         """
         refuse_in_a_worker()
         folder = room_for(str(out))
         settings = {
-            "weights": weights, "sparse": sparse, "layers": layers, "drop_by": drop_by, "epochs": epochs,
+            "weights": weights, "sparse": sparse, "layers": layers, "epochs": epochs,
             "calibration": calibration, "held_out": hold_out, "seed": seed,
         }  # fmt: skip
         with judge_errors():

@@ -27,7 +27,6 @@ from gristmill.classifiers.neural.compression import (
     Compression,
     compress,
     kept_layers,
-    layer_likeness,
     logits_of,
     mend,
     shorter,
@@ -212,10 +211,7 @@ def test_the_layer_that_does_nothing_goes_first(family: str) -> None:
             block.output_norm.bias.data.zero_()  # type: ignore[operator, union-attr]
     data = tokenised(texts_of(40).texts, None, np.zeros((40, 1), np.float32), judge.tokenizer)
     steps = [data.packed(rows, torch.device("cpu")) for rows in steps_of_rows(data, np.arange(40))]
-    likeness = layer_likeness(judge.network.encoder, steps)
-    assert len(likeness) == 3 and likeness[2] == pytest.approx(1.0, abs=1e-4) and max(likeness[:2]) < 0.999
-    for by in ("similarity", "loss"):
-        assert kept_layers(judge.network, steps, 3, by) == [0, 1, 3]  # type: ignore[arg-type]
+    assert kept_layers(judge.network, steps, 3) == [0, 1, 3]
 
 
 def test_distillation_mends_what_dropped_layers_cost() -> None:
@@ -239,7 +235,6 @@ def test_what_cannot_be_compressed_is_said() -> None:
     for settings, message in (
         ({"weights": "float32"}, "nothing to compress"),
         ({"weights": "int2"}, "weights 'int2' are one of"),
-        ({"drop_by": "luck"}, "drop_by 'luck' of"),
     ):
         with pytest.raises(JudgeError, match=message):
             Compression(**settings)

@@ -151,7 +151,7 @@ def test_what_needs_an_order_refuses_labels() -> None:
     assert len(two_kinds(5)) == 10
 
 
-def test_a_neural_judge_learns_labels_in_any_order_with_balanced_weights(tmp_path: Path) -> None:
+def test_a_neural_judge_learns_labels_in_any_order(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     from gristmill.classifiers.neural.training import NeuralRecipe, train_neural
     from gristmill.trainer.run.schedule import RateSchedule
@@ -162,7 +162,7 @@ def test_a_neural_judge_learns_labels_in_any_order_with_balanced_weights(tmp_pat
     head = Head("topic", "labels", ("science", "mixed", "shop"), "what it is about")  # not from worst to best
     recipe = NeuralRecipe(
         epochs=6, update_tokens=1000, step_tokens=600, optimizer=AdamW(rate=2e-3), schedule=RateSchedule(warmup=0.1),
-        dropout=0.0, held_out=0.25, balance=True,
+        dropout=0.0, held_out=0.25,
     )  # fmt: skip
     table = makings.labelled_table(600)
     judge = train_neural(table, [head], makings.tokenizer(), makings.small_shape(), recipe, group="host")

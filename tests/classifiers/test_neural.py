@@ -52,7 +52,6 @@ from gristmill.classifiers.neural.training import (
 from gristmill.classifiers.training_sets import LabelledTexts, labelled_texts
 from gristmill.mixing.weights.spearman import spearman
 from gristmill.trainer.run.schedule import RateSchedule
-from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.optim import AdamW
 from tests.classifiers import neural_makings as makings
 
@@ -607,48 +606,6 @@ def test_an_epoch_has_each_text_once_in_an_order_of_its_own() -> None:
         assert max(lengths[step].sum() for step in steps) <= 600
         assert all(1000 <= sum(lengths[step].sum() for step in steps) < 1600 for steps in updates[:-1])
     assert not np.array_equal(epochs[0][0][0], epochs[1][0][0])
-
-
-def test_a_run_that_was_stopped_ends_with_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = replace(QUICK, epochs=2, checkpoint_every=3, dropout=0.1, held_out=0.0)
-    table = makings.labelled_table(120)
-    straight = train_neural(table, HEADS, makings.tokenizer(), makings.small_shape(), recipe)
-
-    class Stop(Exception):
-        pass
-
-    real, calls = checkpoint.save, []
-
-    def save_and_stop(*args: object) -> Path:
-        path = real(*args)
-        calls.append(path)
-        raise Stop
-
-    monkeypatch.setattr(checkpoint, "save", save_and_stop)
-    with pytest.raises(Stop):
-        train_neural(table, HEADS, makings.tokenizer(), makings.small_shape(), recipe, checkpoints=tmp_path)
-    monkeypatch.undo()
-    torch.manual_seed(77)
-    resumed = train_neural(table, HEADS, makings.tokenizer(), makings.small_shape(), recipe, checkpoints=tmp_path)
-    assert calls[0].name == "step-00000003" and straight.card.training["updates"] > 3
-    weights = resumed.network.state_dict()
-    assert all(torch.equal(tensor, weights[name]) for name, tensor in straight.network.state_dict().items())
-    again = train_neural(
-        table, HEADS, makings.tokenizer(), makings.small_shape(), recipe, checkpoints=tmp_path
-    )  # done, and not trained further
-    assert again.card.training == straight.card.training
-    assert all(torch.equal(tensor, weights[name]) for name, tensor in again.network.state_dict().items())
-    turned = pa.array([{"good": "bad", "bad": "good"}.get(label) for label in table["quality"].to_pylist()])
-    other = table.set_column(table.column_names.index("quality"), "quality", turned)
-    for data, heads, tokens, trunk, settings_ in (
-        (table, HEADS, 64, makings.small_shape(), replace(recipe, seed=5)),
-        (other, HEADS, 64, makings.small_shape(), recipe),
-        (table, (replace(HEADS[0], labels=("good", "bad")), *HEADS[1:]), 64, makings.small_shape(), recipe),
-        (table, HEADS, 32, makings.small_shape(), recipe),
-        (table, HEADS, 64, Encoder(makings.small_shape()), recipe),
-    ):
-        with pytest.raises(JudgeError, match="of a run with other settings, heads, texts or labels"):
-            train_neural(data, heads, makings.tokenizer(tokens), trunk, settings_, checkpoints=tmp_path)
 
 
 def test_two_ranks_train_the_judge_that_one_process_trains() -> None:
