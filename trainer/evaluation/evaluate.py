@@ -52,40 +52,11 @@ class Measured:
     domains: tuple[str, ...]
     ids: tuple[str, ...]
 
-    def bits_per_byte(self, domain: str | None = None) -> float:
+    def bits_per_byte(self) -> float:
         """Of all together: long documents weigh more."""
-        some = self._of(domain)
-        size = int(self.bytes[some].sum())
-        if not size:
-            raise ValueError("there is no text to measure" + ("" if domain is None else f" of the domain {domain!r}"))
-        return float(self.bits[some].sum()) / size
-
-    def _of(self, domain: str | None) -> Array:
-        if domain is not None and domain not in self.domains:
-            raise ValueError(
-                f"no text is of the domain {domain!r}; there are {', '.join(sorted(set(self.domains))[:20])}"
-            )
-        return np.array([domain in (None, own) for own in self.domains], bool)
-
-
-def bits_per_byte(
-    model: Decoder,
-    texts: Sequence[str],
-    domains: Sequence[str],
-    tokenizer: Tokenizer,
-    row_length: int,
-    device: torch.device | str,
-    *,
-    before: int | None = None,
-    stride: int | None = None,
-    ids: Sequence[str] | None = None,
-    step_tokens: int = STEP_TOKENS,
-    ranks: RankGroup = ALONE,
-) -> Measured:
-    """Of texts that are measured once; make `HeldOut` of those that are measured again and again."""
-    return HeldOut.of(texts, domains, tokenizer, row_length, before=before, stride=stride, ids=ids).measured(
-        model, device, step_tokens, ranks
-    )
+        if not self.bytes.sum():
+            raise ValueError("there is no text to measure")
+        return float(self.bits.sum() / self.bytes.sum())
 
 
 @dataclass(frozen=True)

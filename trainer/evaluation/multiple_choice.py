@@ -17,19 +17,21 @@ A context that is too long loses its beginning. `before`, and what a first token
 from __future__ import annotations
 
 import codecs
-import difflib
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass as checked_dataclass
 from tokenizers import Tokenizer
 
 from gristmill.kernels.base.types import Array
+from gristmill.trainer.checked import CHECKED, from_json
 from gristmill.trainer.evaluation.scoring import (
     STEP_TOKENS,
     Continuation,
@@ -47,13 +49,19 @@ class BadQuestions(ValueError):
     """A file of questions that cannot be read, or a question that cannot be asked."""
 
 
-@dataclass(frozen=True)
+@checked_dataclass(frozen=True, config=CHECKED)
 class Question:
     id: str
     domain: str
     context: str
-    choices: tuple[str, ...]
-    answer: int
+    choices: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=2)]
+    answer: Annotated[int, Field(ge=0, strict=True)]
+
+    def __post_init__(self) -> None:
+        if len(set(self.choices)) < len(self.choices):
+            raise ValueError("two of the choices are the same text")
+        if self.answer >= len(self.choices):
+            raise ValueError(f"answer must be a number from 0 to {len(self.choices) - 1}, not {self.answer}")
 
 
 def read_questions(path: Path) -> list[Question]:
@@ -65,14 +73,17 @@ def read_questions(path: Path) -> list[Question]:
             continue
         where = f"{path}:{number}"
         try:
-            question = _question(json.loads(line.decode("utf-8")))
+            facts = json.loads(line.decode("utf-8"))
+            if not isinstance(facts, dict):
+                raise ValueError("a question is an object with id, domain, context, choices and answer")
+            question = from_json(Question, facts, "question")
         except UnicodeDecodeError as error:
             raise BadQuestions(f"{where}: not UTF-8 ({error.reason} at byte {error.start:,})") from None
         except RecursionError:
             raise BadQuestions(f"{where}: not a question, but lists inside of lists") from None
         except json.JSONDecodeError as error:
             raise BadQuestions(f"{where}: not JSON ({error.msg} at character {error.pos:,})") from None
-        except BadQuestions as error:
+        except ValueError as error:
             raise BadQuestions(f"{where}: {error}") from None
         if question.id in seen:
             raise BadQuestions(f"{where}: id {question.id!r} is that of line {seen[question.id]:,} too")
@@ -81,43 +92,6 @@ def read_questions(path: Path) -> list[Question]:
     if not questions:
         raise BadQuestions(f"{path}: there are no questions")
     return questions
-
-
-FIELDS = tuple(field.name for field in fields(Question))
-
-
-def _question(facts: Any) -> Question:
-    if not isinstance(facts, dict):
-        raise BadQuestions(f"a question is an object with {', '.join(FIELDS)}")
-    if strange := sorted(facts.keys() - set(FIELDS)):
-        near = difflib.get_close_matches(strange[0], FIELDS, 1)
-        raise BadQuestions(
-            f"{strange[0]}: no such field; "
-            + (f"did you mean {near[0]}?" if near else f"there are {', '.join(FIELDS)}")
-        )
-    if missing := [name for name in FIELDS if name not in facts]:
-        raise BadQuestions(f"{', '.join(missing)} missing")
-    for name in ("id", "domain", "context"):
-        if not isinstance(facts[name], str):
-            raise BadQuestions(f"{name} must be text, not {facts[name]!r}")
-    choices, answer = facts["choices"], facts["answer"]
-    if (
-        not isinstance(choices, list)
-        or len(choices) < 2
-        or any(not isinstance(choice, str) or not choice for choice in choices)
-    ):
-        raise BadQuestions("choices must be a list of two texts or more, none of them empty")
-    if any(
-        "\ud800" <= character <= "\udfff"
-        for text in (facts["id"], facts["domain"], facts["context"], *choices)
-        for character in text
-    ):
-        raise BadQuestions("half of a surrogate pair (\\ud800 to \\udfff) is no text")
-    if len(set(choices)) < len(choices):
-        raise BadQuestions("two of the choices are the same text")
-    if type(answer) is not int or not 0 <= answer < len(choices):
-        raise BadQuestions(f"answer must be a number from 0 to {len(choices) - 1}, not {answer!r}")
-    return Question(facts["id"], facts["domain"], facts["context"], tuple(choices), answer)
 
 
 @dataclass(frozen=True)
@@ -137,15 +111,13 @@ class Answers:
             "byte": self.bytes,
             "token": self.tokens,
         }
-        if by not in sizes:
-            raise ValueError(f"by {by!r}: there are {', '.join(sizes)}")
         each = zip(self.questions, self.log_probs, sizes[by], strict=True)
         return np.array(
             [int(np.argmax(log_probs / size)) == question.answer for question, log_probs, size in each], bool
         )
 
-    def accuracy(self, by: By = "raw", domain: str | None = None) -> float:
-        return float(self.correct(by)[self._of(domain)].mean())
+    def accuracy(self, by: By = "raw") -> float:
+        return float(self.correct(by).mean())
 
     @property
     def answer_bits(self) -> Array:
@@ -159,16 +131,9 @@ class Answers:
             [sizes[question.answer] for question, sizes in zip(self.questions, self.bytes, strict=True)], np.int64
         )
 
-    def bits_per_byte(self, domain: str | None = None) -> float:
+    def bits_per_byte(self) -> float:
         """Of the right answers."""
-        some = self._of(domain)
-        return float(self.answer_bits[some].sum() / self.answer_bytes[some].sum())
-
-    def _of(self, domain: str | None) -> Array:
-        some = np.array([domain in (None, question.domain) for question in self.questions], bool)
-        if not some.any():
-            raise ValueError("there are no questions" + ("" if domain is None else f" of the domain {domain!r}"))
-        return some
+        return float(self.answer_bits.sum() / self.answer_bytes.sum())
 
 
 def answer_questions(

@@ -1,128 +1,87 @@
-"""lm-evaluation-harness gets the answers that our own evaluation gives."""
+"""lm-evaluation-harness reads the folder that a run wrote, and gives the answers that our own evaluation gives."""
 
 from __future__ import annotations
 
-import abc
 import math
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from gristmill.trainer.evaluation.evaluate import bits_per_byte
-from gristmill.trainer.evaluation.harness import HarnessError, harness_model
+from gristmill.trainer.evaluation.harness import harness_model
 from gristmill.trainer.evaluation.multiple_choice import Question, answer_questions
 from gristmill.trainer.evaluation.scoring import plain_tokenizer
-from tests.trainer.tiny import TEXTS, bigram_model, byte_pairs, log_chances, random_model, words
+from gristmill.trainer.model.llama import save_llama
+from gristmill.trainer.model.model import Decoder
+from tests.trainer.tiny import TEXTS, bits_per_byte, byte_pairs, random_model
+
+CPU = torch.device("cpu")
 
 
-class Hook:
-    def __init__(self) -> None:
-        self.kept: list[tuple[str, Any, Any]] = []
-
-    def add_partial(self, what: str, request: Any, answer: Any) -> None:
-        self.kept.append((what, request, answer))
+@pytest.fixture(scope="module")
+def model() -> Decoder:
+    return random_model()
 
 
-class FakeLM(abc.ABC):
-    """As much of the harness's base class as it asks a model for."""
-
-    def __init__(self) -> None:
-        self.cache_hook = Hook()
-
-    @abc.abstractmethod
-    def loglikelihood(self, requests: Any) -> Any: ...
-    @abc.abstractmethod
-    def loglikelihood_rolling(self, requests: Any) -> Any: ...
-    @abc.abstractmethod
-    def generate_until(self, requests: Any) -> Any: ...
+@pytest.fixture(scope="module")
+def folder(model: Decoder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("written")
+    byte_pairs().save(str(folder / "tokenizer.json"))
+    save_llama(model.state_dict(), model.shape, folder / "model", folder / "tokenizer.json")
+    return folder
 
 
-@pytest.fixture
-def harness(monkeypatch: pytest.MonkeyPatch) -> None:
-    parts: dict[str, Any] = {name: ModuleType(name) for name in ("lm_eval", "lm_eval.api", "lm_eval.api.model")}
-    parts["lm_eval.api.model"].LM = FakeLM
-    for name, module in parts.items():
-        monkeypatch.setitem(sys.modules, name, module)
+class Stub:
+    """As much of the harness's class as is told what to do."""
+
+    def __init__(self, model: Any, tokenizer: Any, **settings: Any) -> None:
+        self.model, self.tokenizer, self.settings = model, tokenizer, settings
+        self.add_bos_token = settings["add_bos_token"]
+
+    def loglikelihood_rolling(self, requests: Any, disable_tqdm: bool) -> bool:
+        return bool(self.add_bos_token)
 
 
-def asked(*arguments: tuple[Any, ...]) -> list[Any]:
-    return [SimpleNamespace(args=each) for each in arguments]
+def test_the_token_before_every_text_is_there_once(
+    folder: Path, model: Decoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module: Any = ModuleType("lm_eval.models.huggingface")
+    module.HFLM = Stub
+    for name in ("lm_eval", "lm_eval.models"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    plain = plain_tokenizer(byte_pairs())
+    for before, end, prefix in ((1, 0, 1), (None, 0, 0), (None, None, 0)):
+        lm = harness_model(folder / "model", folder / "tokenizer.json", 64, CPU, torch.float32, before=before, end=end)
+        assert lm.settings["max_length"] == 64 and lm.settings["prefix_token_id"] == prefix
+        for text in TEXTS:
+            expected = plain.encode(text, add_special_tokens=False).ids
+            found = lm.tokenizer.encode(text, add_special_tokens=lm.add_bos_token)
+            assert found == ([] if before is None else [before]) + expected
+        assert lm.loglikelihood_rolling([]) is False and lm.add_bos_token == (before is not None)
+    tokens = plain.encode(TEXTS[0], add_special_tokens=False).ids
+    with torch.no_grad():
+        theirs = lm.model(torch.tensor([tokens])).logits[0]
+    from gristmill.trainer.model.packed import pack_documents
+
+    assert torch.allclose(theirs, model.logits(pack_documents([tokens])), atol=1e-3)
 
 
-def test_continuations_are_scored_as_choices_are(harness: None) -> None:
-    model, tokenizer = random_model(), byte_pairs()
-    lm = harness_model(model, tokenizer, 64, "cpu", before=1)
-    assert isinstance(lm, FakeLM)
+def test_answers_are_ours(folder: Path, model: Decoder) -> None:
+    pytest.importorskip("lm_eval.models.huggingface")
+    lm = harness_model(folder / "model", folder / "tokenizer.json", 64, CPU, torch.float32, before=1, end=0)
     question = Question("1", "x", "the cat sat", (" on the mat", " on the log"), 0)
-    found = lm.loglikelihood(asked(*((question.context, choice) for choice in question.choices)))
-    assert [log_prob for log_prob, _ in found] == pytest.approx(
-        answer_questions(model, [question], tokenizer, 64, "cpu", before=1).log_probs[0].tolist()
+    pairs = [SimpleNamespace(args=(question.context, choice)) for choice in question.choices]
+    ours = answer_questions(model, [question], byte_pairs(), 64, "cpu", before=1).log_probs[0].tolist()
+    assert [answer[0] for answer in lm.loglikelihood(pairs, disable_tqdm=True)] == pytest.approx(ours, rel=1e-3)
+    texts = [text for text in TEXTS if text]
+    bits = bits_per_byte(model, texts, texts, byte_pairs(), 64, before=1, stride=64).bits
+    rolling = lm.loglikelihood_rolling([SimpleNamespace(args=(text,)) for text in texts], disable_tqdm=True)
+    assert [-nats / math.log(2) for nats in rolling] == pytest.approx(bits.tolist(), rel=1e-3)
+    (made,) = lm.generate_until(
+        [SimpleNamespace(args=("the cat", {"until": [], "max_gen_toks": 6}), kwargs={})], disable_tqdm=True
     )
-    assert all(type(log_prob) is float and type(greedy) is bool for log_prob, greedy in found)
-    assert lm.cache_hook.kept[0] == ("loglikelihood", (question.context, question.choices[0]), found[0])
-
-
-def test_whole_texts_are_scored_in_windows_that_do_not_overlap(harness: None) -> None:
-    model, tokenizer = random_model(), byte_pairs()
-    lm = harness_model(model, tokenizer, 16, "cpu", before=1)
-    found = lm.loglikelihood_rolling(asked(*((text,) for text in TEXTS)))
-    bits = bits_per_byte(model, TEXTS, TEXTS, tokenizer, 16, "cpu", before=1, stride=16).bits
-    assert (
-        [-nats / math.log(2) for nats in found] == pytest.approx(bits.tolist())
-        and found[3] == 0
-        and len(found) == len(TEXTS)
-    )
-
-
-def greedily(context: str, most: int) -> list[int]:
-    model, plain = random_model(), plain_tokenizer(byte_pairs())
-    tokens = [1, *plain.encode(context, add_special_tokens=False).ids]
-    begun = len(tokens)
-    for _ in range(most):
-        tokens.append(int(log_chances(model, tokens)[-1].argmax()))
-    return tokens[begun:]
-
-
-def test_text_is_generated_greedily_up_to_where_it_is_to_stop(harness: None) -> None:
-    model, tokenizer = random_model(), byte_pairs()
-    lm = harness_model(model, tokenizer, 64, "cpu", before=1, step_tokens=8)
-    wanted = {context: greedily(context, 12) for context in ("the cat", "x", "a longer text about nothing")}
-    found = lm.generate_until(asked(*((context, {"until": [], "max_gen_toks": 12}) for context in wanted)))
-    assert found == [tokenizer.decode(tokens) for tokens in wanted.values()] and all(found)
-    whole = found[0]
-    stop = whole[len(whole) // 2 :][:2]
-    (stopped,) = lm.generate_until(asked(("the cat", {"until": stop, "max_gen_toks": 12})))
-    assert stopped == whole[: whole.find(stop)]
-    ending = harness_model(model, tokenizer, 64, "cpu", before=1, end=wanted["x"][3])
-    (short,) = ending.generate_until(asked(("x", {"max_gen_toks": 12})))
-    first = wanted["x"].index(wanted["x"][3])
-    assert short == tokenizer.decode(wanted["x"][:first])
-
-
-def test_what_it_does_not_do_is_said(harness: None) -> None:
-    lm = harness_model(random_model(), byte_pairs(), 64, "cpu")
-    with pytest.raises(HarnessError, match="greedily alone"):
-        lm.generate_until(asked(("x", {"do_sample": True})))
-    with pytest.raises(HarnessError, match="64 at once"):
-        lm.generate_until(asked(("x", {"max_gen_toks": 64})))
-    with pytest.raises(HarnessError, match="from nothing"):
-        lm.generate_until(asked(("", {"max_gen_toks": 4})))
-
-
-def test_without_the_harness_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "lm_eval", None)
-    with pytest.raises(HarnessError, match="pip install lm_eval"):
-        harness_model(random_model(), byte_pairs(), 64, "cpu")
-
-
-def test_greedy_answers_are_marked(harness: None) -> None:
-    chances = torch.tensor([[0.5, 0.25, 0.25], [0.125, 0.75, 0.125], [0.5, 0.375, 0.125]])
-    lm = harness_model(bigram_model(chances), words("a", "b", "c"), 16, "cpu", before=2)
-    found = lm.loglikelihood(asked(("a b", " b b"), ("a b", " b a"), ("", "a")))
-    assert [greedy for _, greedy in found] == [True, False, True]
-    assert [log_prob for log_prob, _ in found] == pytest.approx(
-        [2 * math.log(0.75), math.log(0.75 * 0.125), math.log(0.5)], abs=1e-6
-    )
+    assert made
