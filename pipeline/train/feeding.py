@@ -1,5 +1,5 @@
 """Which rows of which sets a run reads, and in which order: a pure function of the sets, the mix, the orders and the
-seed.
+seed, as a list of all its rows.
 
 Runs of one seed read a set that both have (the control's mix) in the same order: a set is shuffled by the seed and its
 own contents, whatever it is mixed with. The second stage of a run goes on with each set where the first one left it, so
@@ -7,9 +7,9 @@ that no row comes again before all have come. Weights are of tokens. Simulated e
 share of its rows, by hash of the document that a row begins with, so that a small run repeats as the large one would; a
 larger share keeps what a smaller one kept.
 
-Another order than `shuffled` reads the rows that the shuffled order would read, epoch by epoch, in an order of its own
-(`Ordered`): a run that is shorter than its set goes through a whole curriculum on a sample of the rows, and arms that
-differ in order alone read the same rows.
+Another order than `shuffled` reads the rows that the shuffled order would read, epoch by epoch, in an order of its own:
+a run that is shorter than its set goes through a whole curriculum on a sample of the rows, and arms that differ in
+order alone read the same rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,7 @@ from gristmill.shards.loader import RowSet
 from gristmill.shards.orders import AsWritten, RowOrder, Shuffled, ShuffledInStretches
 from gristmill.shards.reader import ShardSet, open_shards
 from gristmill.shards.rows import Rows
-from gristmill.shards.weighted import PERIOD, Together, Weighted
+from gristmill.shards.weighted import Together, Weighted
 
 RowNumbers = npt.NDArray[np.int64]
 
@@ -74,115 +74,72 @@ class Thinned:
         return self.shards.take(self.kept[np.asarray(rows, np.int64)], out)
 
 
-@dataclass(frozen=True)
-class SeededBy:
-    """An order with a seed of its own, so that a set stands in it alike in all mixes."""
+@dataclass(frozen=True, eq=False)
+class Listed:
+    """The rows of a run, one after another."""
 
-    order: RowOrder
-    seed: int
-
-    def rows_at(self, places: Offsets, rows: int, seed: int, epoch: int) -> Offsets:
-        return self.order.rows_at(places, rows, self.seed, epoch)
-
-    def facts(self) -> JSONObject:
-        return {"name": "seeded", "seed": self.seed, "order": self.order.facts()}
-
-
-@dataclass(frozen=True)
-class Ordered:
-    """A set in an order of its own, epoch by epoch; of the last epoch, of which a run reads `rest` rows, those that
-    `sample` reads first."""
-
-    by: SetOrder
-    sample: SeededBy
-    whole: int  # epochs
-    rest: int
+    rows: RowNumbers
+    endless: ClassVar[bool] = True
 
     def rows_at(self, places: Offsets, rows: int, seed: int, epoch: int) -> Offsets:
-        count = rows if epoch < self.whole else self.rest if epoch == self.whole else 0
-        found = np.zeros(len(places), np.int64)  # a feed that is ahead of the run's end asks for what is never read
-        inside = np.flatnonzero(places < count)
-        if len(inside):
-            kept, order = self.by.of_epoch(self.sample, rows, count, epoch)
-            own = order.rows_at(places[inside], count, self.sample.seed, epoch)
-            found[inside] = own if kept is None else kept[own]
-        return found
+        """A feed that is ahead of the run's end asks for what is never read."""
+        return self.rows[np.minimum(places, len(self.rows) - 1)]
 
     def facts(self) -> JSONObject:
         return {
-            "name": "ordered",
-            "by": self.by.order,
-            "whole": self.whole,
-            "rest": self.rest,
-            "of": self.sample.facts(),
+            "name": "listed",
+            "rows": len(self.rows),
+            "hash": xxhash.xxh3_64_hexdigest(self.rows.astype("<i8").tobytes()),
         }
 
 
-class SetOrder:
-    """An order of a set's rows, or of some of them."""
-
-    def __init__(self, shards: ShardSet | Thinned, order: OrderSpec, seed: int) -> None:
-        self.shards, self.order, self.seed = shards, order, seed
-        self.schedule: Schedule | None = schedule_in(order)
-        self._columns: dict[str, Array] = {}
-        self._last: tuple[int, RowNumbers | None, RowOrder] | None = None
-
-    def of_epoch(self, sample: SeededBy, rows: int, count: int, epoch: int) -> tuple[RowNumbers | None, RowOrder]:
-        """The rows that an epoch reads, in rising order (None: all), and their order. The last epoch is remembered: a
-        run asks for batch after batch."""
-        if self._last is None or self._last[0] != epoch:
-            kept = None if count == rows else np.sort(sample.rows_at(np.arange(count), rows, 0, epoch))
-            self._last = (epoch, kept, self._of_rows(kept, epoch))
-        return self._last[1:]
-
-    def _of_rows(self, kept: RowNumbers | None, epoch: int) -> RowOrder:
-        if self.order == "as_written":
-            return AsWritten()
-        if self.schedule is not None:
-            return Listed(self._scheduled(kept, epoch, self.schedule))
-        if self.order == "segments":
-            first_rows = np.asarray(self.shards.index.segments, np.int64)
-            if isinstance(self.shards, Thinned):
-                first_rows = np.searchsorted(self.shards.kept, first_rows)
-            stretch = np.searchsorted(first_rows, np.arange(len(self.shards)), "right")
-        else:
-            stretch = self._column("bucket")
-        stretch = stretch if kept is None else stretch[kept]
-        changes = np.flatnonzero(np.diff(stretch)) + 1
-        return ShuffledInStretches((0, *changes.tolist()))
-
-    def _scheduled(self, kept: RowNumbers | None, epoch: int, schedule: Schedule) -> RowNumbers:
-        """Rows by their places in the schedule; one without a difficulty has a random rank."""
-        rows = np.arange(len(self.shards)) if kept is None else kept
-        chances = (mixed_all(rows.astype(np.uint64) ^ np.uint64(seed_of(self.seed, f"{part} {epoch}"))) >> np.uint64(11)
-                   for part in ("rank", "place"))  # fmt: skip
-        tie, chance = (chance.astype(np.float64) / (1 << 53) for chance in chances)
-        difficulty = self._column("difficulty")[rows]
-        if np.isnan(difficulty).all():
-            bucket = self._column("bucket")[rows]
-            difficulty = np.where(bucket < 0, np.nan, bucket).astype(np.float64)
-        known = np.flatnonzero(~np.isnan(difficulty))
-        rank = tie.copy()
-        rank[known[np.lexsort((tie[known], difficulty[known]))]] = (np.arange(len(known)) + 0.5) / max(1, len(known))
-        return np.argsort(schedule.places(rank, chance), kind="stable").astype(np.int64)
-
-    def _column(self, name: str) -> Array:
-        if name not in self._columns:
-            self._columns[name] = rows_column(self.shards, name)
-        return self._columns[name]
+def rows_of_set(shards: ShardSet | Thinned, order: OrderSpec, seed: int, read: int, count: int) -> RowNumbers:
+    """The next `count` rows of a set, of which `read` were read in the shuffled order."""
+    size = len(shards)
+    parts: list[RowNumbers] = [np.zeros(0, np.int64)]
+    if order == "shuffled":
+        for epoch in range(read // size, -(-(read + count) // size)):
+            places = np.arange(max(read, epoch * size), min(read + count, (epoch + 1) * size)) - epoch * size
+            parts.append(Shuffled().rows_at(places, size, seed, epoch))
+        return np.concatenate(parts)
+    for epoch in range(-(-count // size)):
+        some = min(size, count - epoch * size)
+        kept = np.sort(Shuffled().rows_at(np.arange(some), size, seed, epoch)) if some < size else np.arange(size)
+        parts.append(kept[_in_order(shards, order, kept, seed, epoch)])
+    return np.concatenate(parts)
 
 
-@dataclass(frozen=True, eq=False)
-class Listed:
-    """An order of which every place is known."""
+def _in_order(shards: ShardSet | Thinned, order: OrderSpec, kept: RowNumbers, seed: int, epoch: int) -> RowNumbers:
+    """Places among the `kept` rows of an epoch, which rise."""
+    if order == "as_written":
+        return np.arange(len(kept))
+    if (schedule := schedule_in(order)) is not None:
+        return _scheduled(shards, kept, seed, epoch, schedule)
+    if order == "segments":
+        first_rows = np.asarray(shards.index.segments, np.int64)
+        if isinstance(shards, Thinned):
+            first_rows = np.searchsorted(shards.kept, first_rows)
+        stretch = np.searchsorted(first_rows, kept, "right")
+    else:
+        stretch = rows_column(shards, "bucket")[kept]
+    changes = np.flatnonzero(np.diff(stretch)) + 1
+    stretches = ShuffledInStretches((0, *changes.tolist()))
+    return stretches.rows_at(np.arange(len(kept)), len(kept), seed, epoch)
 
-    rows: RowNumbers
 
-    def rows_at(self, places: Offsets, rows: int, seed: int, epoch: int) -> Offsets:
-        return self.rows[places]
-
-    def facts(self) -> JSONObject:
-        return {"name": "listed", "rows": len(self.rows)}
+def _scheduled(shards: ShardSet | Thinned, kept: RowNumbers, seed: int, epoch: int, schedule: Schedule) -> RowNumbers:
+    """By the rows' places in the schedule; one without a difficulty has a random rank."""
+    chances = (mixed_all(kept.astype(np.uint64) ^ np.uint64(seed_of(seed, f"{part} {epoch}"))) >> np.uint64(11)
+               for part in ("rank", "place"))  # fmt: skip
+    tie, chance = (chance.astype(np.float64) / (1 << 53) for chance in chances)
+    difficulty = rows_column(shards, "difficulty")[kept]
+    if np.isnan(difficulty).all():
+        bucket = rows_column(shards, "bucket")[kept]
+        difficulty = np.where(bucket < 0, np.nan, bucket).astype(np.float64)
+    known = np.flatnonzero(~np.isnan(difficulty))
+    rank = tie.copy()
+    rank[known[np.lexsort((tie[known], difficulty[known]))]] = (np.arange(len(known)) + 0.5) / max(1, len(known))
+    return np.argsort(schedule.places(rank, chance), kind="stable").astype(np.int64)
 
 
 def rows_column(shards: ShardSet | Thinned, name: str) -> Array:
@@ -202,51 +159,6 @@ def order_problem(shards: ShardSet, order: OrderSpec) -> str | None:
     if any((block.bucket >= 0).any() for block in shards.blocks()):
         return None
     return f"{shards.folder}: no row has a bucket; put an `order` stage with steps before `pack`"
-
-
-@dataclass(frozen=True)
-class GoneOn:
-    """An order of which the first rows were read already."""
-
-    order: RowOrder
-    read: int
-
-    def rows_at(self, places: Offsets, rows: int, seed: int, epoch: int) -> Offsets:
-        epochs, within = np.divmod(places + epoch * rows + self.read, rows)
-        rows_found = np.empty(len(places), np.int64)
-        for own_epoch in np.unique(epochs).tolist():
-            here = epochs == own_epoch
-            rows_found[here] = self.order.rows_at(within[here], rows, seed, own_epoch)
-        return rows_found
-
-    def facts(self) -> JSONObject:
-        return {"name": "gone_on", "read": self.read, "order": self.order.facts()}
-
-
-@dataclass(frozen=True)
-class OneThenOther:
-    """The first `rows_before` rows of a run by one order, all after them by another, which counts from there."""
-
-    before: RowOrder
-    after: RowOrder
-    rows_before: int
-
-    def rows_at(self, places: Offsets, rows: int, seed: int, epoch: int) -> Offsets:
-        places = places + epoch * rows
-        early = places < self.rows_before
-        rows_found = np.empty(len(places), np.int64)
-        for order, here, first in ((self.before, early, 0), (self.after, ~early, self.rows_before)):
-            if here.any():
-                rows_found[here] = order.rows_at(places[here] - first, rows, seed, 0)
-        return rows_found
-
-    def facts(self) -> JSONObject:
-        return {
-            "name": "one_then_other",
-            "rows_before": self.rows_before,
-            "before": self.before.facts(),
-            "after": self.after.facts(),
-        }
 
 
 def kept_rows(shards: ShardSet, share: float) -> RowNumbers:
@@ -300,10 +212,10 @@ def epochs_of(stages: Iterable[tuple[Mapping[str, float], int]], sizes: Mapping[
 
 
 def rows_and_order(
-    stages: Sequence[MixStage], share: float, seed: int, rows: int = 0, unlocking: bool = False
+    stages: Sequence[MixStage], share: float, seed: int, rows: int, unlocking: bool = False
 ) -> tuple[RowSet, RowOrder]:
-    """What a loader reads. A stage has `weights` {folder: share of tokens}, `orders` of those that are not shuffled,
-    and `rows` if another one follows it; the run reads `rows` in all."""
+    """What a loader reads in a run of so many rows. A stage has `weights` {folder: share of tokens}, `orders` of those
+    that are not shuffled, and `rows` if another one follows it."""
     folders = list(dict.fromkeys(folder for stage in stages for folder in stage["weights"]))
     whole = [open_shards(folder) for folder in folders]
     if unlocking:
@@ -312,73 +224,26 @@ def rows_and_order(
         if len(whole) > 1 or share < 1:
             raise BadShards("unlocking opens the buckets of one whole set")
         return whole[0], Unlocked(buckets_of(whole[0]))
-    sets = [Thinned(each, share) if share < 1 else each for each in whole]
-    together = Together(cast(list[ShardSet], sets))
+    sets = {folder: Thinned(each, share) if share < 1 else each for folder, each in zip(folders, whole, strict=True)}
+    together = Together(cast(list[ShardSet], list(sets.values())))
+    first_rows = dict(zip(folders, together.first_rows.tolist(), strict=False))
     sizes = {folder: size_of(each, share) for folder, each in zip(folders, whole, strict=True)}
-    orders: list[RowOrder] = []
-    read = dict.fromkeys(folders, 0)
-    left = rows
+    read, found = dict.fromkeys(folders, 0), []
     for stage in stages:
         shares = shares_of_rows(stage["weights"], sizes)
         of_stage = [folder for folder in folders if folder in shares]
-        mine = [sets[folders.index(folder)] for folder in of_stage]
-        shuffled = [SeededBy(Shuffled(), seed_of(seed, each.fingerprint)) for each in mine]
-        own: list[RowOrder] = [GoneOn(by, read[folder]) for by, folder in zip(shuffled, of_stage, strict=True)]
-        picked = Together(cast(list[ShardSet], mine))
-        weights = [shares[folder] for folder in of_stage]
-        order = Weighted.of(picked, weights, own)
-        of_run = stage.get("rows", left)
-        counts = rows_read(order, of_run, seed)
-        for at, (folder, by) in enumerate(zip(of_stage, shuffled, strict=True)):
-            asked = stage.get("orders", {}).get(folder, "shuffled")
-            if asked != "shuffled":
-                whole_epochs, rest = divmod(counts[at], len(mine[at]))
-                own[at] = Ordered(SetOrder(mine[at], asked, by.seed), by, whole_epochs, rest)
-        order = Weighted.of(picked, weights, own)
-        for folder, count in zip(of_stage, counts, strict=True):
-            read[folder] += count
-        left -= of_run
-        orders.append(Among.of(together, [folders.index(folder) for folder in of_stage], order, len(picked)))
-    if len(orders) == 1:
-        one = orders[0]
-        return (sets[0], own[0]) if len(sets) == 1 and isinstance(sets[0], ShardSet) else (together, one)
-    return together, OneThenOther(orders[0], orders[1], stages[0]["rows"])
-
-
-def rows_read(order: Weighted, rows: int, seed: int) -> list[int]:
-    """Of each set, by the first so many rows of an order: whole periods hold the same, the last one is looked at."""
-    periods = rows // PERIOD
-    last = order.owners(np.arange(periods * PERIOD, rows), seed)
-    of_last = np.bincount(last, minlength=len(order.sizes))
-    return [periods * count + more for count, more in zip(order.counts, of_last.tolist(), strict=True)]
-
-
-@dataclass(frozen=True)
-class Among:
-    """An order of some sets of several, by the rows of all."""
-
-    order: Weighted
-    rows: int  # of the chosen sets
-    chosen_firsts: tuple[int, ...]
-    firsts: tuple[int, ...]  # where each of them begins among all
-
-    @classmethod
-    def of(cls, together: Together, chosen: list[int], order: Weighted, rows: int) -> Among:
-        return cls(
-            order,
-            rows,
-            tuple(np.cumsum([0, *order.sizes])[:-1].tolist()),
-            tuple(int(together.first_rows[i]) for i in chosen),
-        )
-
-    def rows_at(self, places: Offsets, rows: int, seed: int, epoch: int) -> Offsets:
-        rows_found = self.order.rows_at(places + epoch * rows, self.rows, seed, 0)
-        owner = np.searchsorted(self.chosen_firsts, rows_found, "right") - 1
-        moved: Offsets = rows_found + (np.array(self.firsts) - np.array(self.chosen_firsts))[owner]
-        return moved
-
-    def facts(self) -> JSONObject:
-        return {"name": "among", "firsts": list(self.firsts), "order": self.order.facts()}
+        mine = Together(cast(list[ShardSet], [sets[folder] for folder in of_stage]))
+        pattern = Weighted.of(mine, [shares[folder] for folder in of_stage], [AsWritten()] * len(of_stage))
+        owners = pattern.owners(np.arange(stage.get("rows", rows - sum(map(len, found)))), seed)
+        of_run = np.empty(len(owners), np.int64)
+        for number, folder in enumerate(of_stage):
+            here, each = np.flatnonzero(owners == number), sets[folder]
+            order = stage.get("orders", {}).get(folder, "shuffled")
+            own = rows_of_set(each, order, seed_of(seed, each.fingerprint), read[folder], len(here))
+            of_run[here] = first_rows[folder] + own
+            read[folder] += len(here)
+        found.append(of_run)
+    return next(iter(sets.values())) if len(sets) == 1 else together, Listed(np.concatenate(found))
 
 
 def seed_of(seed: int, fingerprint: str) -> int:

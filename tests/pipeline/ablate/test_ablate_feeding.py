@@ -22,7 +22,7 @@ def read(
     stages: list[dict[str, object]], seed: int, batches: int, rows: int = 20, share: float = 1.0
 ) -> list[tuple[str, bytes]]:
     """Source and tokens of each row, in the order of training."""
-    together, order = rows_and_order(stages, share, seed)  # type: ignore[arg-type]
+    together, order = rows_and_order(stages, share, seed, batches * rows)  # type: ignore[arg-type]
     loader = Loader(together, rows, order, seed)
     found = []
     for _ in range(batches):
@@ -101,7 +101,7 @@ def test_epochs_of_stages_are_those_that_are_read(sets: dict[str, str]) -> None:
 
 def numbers_read(stages: list[dict[str, object]], seed: int, rows: int) -> list[int]:
     """By the rows' numbers among all sets."""
-    together, order = rows_and_order(stages, 1.0, seed)  # type: ignore[arg-type]
+    together, order = rows_and_order(stages, 1.0, seed, rows)  # type: ignore[arg-type]
     found: list[int] = Loader(together, 20, order, seed).rows_at(np.arange(rows)).tolist()
     return found
 
