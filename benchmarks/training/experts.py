@@ -65,7 +65,8 @@ def rate(args: argparse.Namespace, device: torch.device, shape: DecoderShape, en
     turn = iter(range(1 << 30))
     median, spread = seconds_each(lambda: trained.step([batches[next(turn) % 4]]), device)
     fp8 = "fp8" in engine.split("+")
-    predicted = memory_of(shape, args.tokens, fused_linears=has_fused_linears(device) and not fp8, fp8=fp8).peak
+    training = Training(1, 1, linears="fp8" if fp8 else "bf16")
+    predicted = memory_of(shape, training, args.tokens, fused_linears=has_fused_linears(device)).peak
     say(
         "ours", experts=shape.experts and shape.experts.number, engine=engine, tokens=args.tokens,
         parameters=shape.parameters, active=shape.active_parameters,

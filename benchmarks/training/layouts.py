@@ -9,10 +9,8 @@ A way is one or more of these, joined by +: `one` (one GPU, the others wait), `a
 `zero N`, `tensor N`, `context N`, `experts N`, a schedule of pipelines (`1f1b`, `interleaved`, `zb1p`, `zbv`; `1f1b 2`
 where there are more ranks than parts), `selective` or `full` (recompute), `fp8`. Without N: all ranks. An update is
 --micros passes of --tokens in packed rows of --row. `of_one` is the speed over that of `one`; `efficiency` that by GPU;
-`expected` are tokens a second by `gristmill.trainer.parallel.costs`; `predicted` is a pipeline's time by
-`gristmill.trainer.parallel.pipeline_plan` over that of equal work without a pause; `off` how far losses are from the first
-way's; with --updates, `loss` is that after so many. On more cards, the same command with another --nproc-per-node. Two
-H100s: about 25 s a way of 1.3b with 16 passes of 16,384 tokens.
+`off` is how far losses are from the first way's; with --updates, `loss` is that after so many. On more cards, the same
+command with another --nproc-per-node. Two H100s: about 25 s a way of 1.3b with 16 passes of 16,384 tokens.
 """
 
 from __future__ import annotations
@@ -24,7 +22,6 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -32,13 +29,11 @@ from benchmarks.training.ranks import ADAMW, GIB, TINY, _off
 from benchmarks.training.speed import VOCABULARY, batches_on, decoder_on, say, seconds_each
 from benchmarks.training.work import reason, tidy
 from gristmill.trainer.model.attention import fastest
-from gristmill.trainer.model.flops import Lengths
 from gristmill.trainer.model.matmuls import has_fused_linears
 from gristmill.trainer.model.packed import PackedTokens
 from gristmill.trainer.model.shapes import shape_named
-from gristmill.trainer.parallel.cards import cards_from
-from gristmill.trainer.parallel.costs import DocumentLengths, rank_memory, update_seconds
-from gristmill.trainer.parallel.planner import Task, choose
+from gristmill.trainer.parallel.memory import rank_memory
+from gristmill.trainer.parallel.planner import Task, cards_from, choose
 from gristmill.trainer.parallel.ranks import ALONE, RankGroup, join_ranks
 from gristmill.trainer.parallel.spread import over
 from gristmill.trainer.run.settings import SCHEDULES, Training
@@ -82,11 +77,8 @@ class Layouts:
 
     def laid_out(self, way: str, ranks: RankGroup) -> Training:
         if way == "auto":
-            task = Task(
-                self.shape, self.training, self.cards, self.args.row, self.documents,
-                fused_linears=self.fused(self.training),
-            )  # fmt: skip
-            return choose(task).training
+            fused = self.fused(self.training)
+            return choose(Task(self.shape, self.training, self.cards, self.args.row, fused_linears=fused)).training
         settings: dict[str, Any] = {}
         for part in way.split("+"):
             word, _, number = part.strip().partition(" ")
@@ -132,13 +124,13 @@ class Layouts:
         of_one = self.of_one and speed / self.of_one
         facts: dict[str, Any] = {}
         if plan:
-            facts = {"blocks": [b - a for a, b in plan.layers], "predicted": round(plan.idle(len(steps)), 3)}
+            facts = {"blocks": [b - a for a, b in plan.layers]}
         if way == "auto":
             names = ("pipeline", "experts", "tensor", "context", "recompute", "zero", "rows_per_step")
             facts |= {name: getattr(training, name) for name in names}
         self.say(
             "layouts", way=way, gpus=ranks.count, shape=args.shape, row=args.row, passes=len(steps),
-            tokens_per_second=round(speed), expected=self.expected(training, ranks.count), spread=round(spread, 3),
+            tokens_per_second=round(speed), spread=round(spread, 3),
             of_one=of_one and round(of_one, 3), efficiency=of_one and round(of_one / ranks.count, 3), gib=round(peak / GIB, 2),
             predicted_gib=round(predicted / GIB, 2), losses=curve[:3], **facts,
             **({"off": _off(curve, self.first_losses)} if self.first_losses else {}),
@@ -167,32 +159,9 @@ class Layouts:
         batches = batches_on(torch.device("cpu"), args.tokens, args.row, args.mean, range(args.micros))
         return [_within(batch, self.shape.vocabulary) for batch in batches]
 
-    @cached_property
-    def documents(self) -> DocumentLengths:
-        return DocumentLengths(rows_of(self.pieces, self.args.row))
-
-    def expected(self, training: Training, ranks: int) -> int | None:
-        """Tokens a second by `gristmill.trainer.parallel.costs`, on so many of the cards."""
-        if not self.cuda:
-            return None
-        args, cards = self.args, replace(self.cards, count=ranks, per_host=min(ranks, self.cards.per_host))
-        step = training.rows_per_step or 1
-        seconds = update_seconds(self.shape, training, cards, args.row, self.documents, step, self.fused(training))
-        return round(args.micros * args.tokens / seconds.total)
-
     def say(self, what: str, **facts: Any) -> None:
         if self.ranks.first:
             say(what, **facts)
-
-
-def rows_of(batches: list[PackedTokens], row: int) -> list[Lengths]:
-    """Lengths of documents by row."""
-    found = []
-    for batch in batches:
-        cuts = batch.cuts.numpy()
-        begins, lengths = cuts[:-1] // row, np.diff(cuts)
-        found += [lengths[begins == number] for number in range(int(cuts[-1]) // row)]
-    return found
 
 
 def _within(batch: PackedTokens, vocabulary: int) -> PackedTokens:

@@ -336,7 +336,7 @@ class Bench:
         next(updates)
         next(updates)
         predicted = memory_of(
-            stepper.model.shape, self.tokens, zero=way.zero, recompute=way.recompute, ranks=self.ranks.count,
+            stepper.model.shape, Training(1, 1, zero=way.zero, recompute=way.recompute), self.tokens, self.ranks.count,
             fused_linears=has_fused_linears(self.device)
         )  # fmt: skip
         measured = torch.cuda.max_memory_allocated() if self.device.type == "cuda" else 0
@@ -345,7 +345,7 @@ class Bench:
             "memory", zero=way.zero, recompute=way.recompute, tokens=self.tokens, measured_gib=round(most / GIB, 2),
             predicted_gib=round(predicted.peak / GIB, 2),
             ratio=round(most / predicted.peak, 3),
-            parts={name: round(number / GIB, 2) for name, number in predicted.facts().items()},
+            parts={name: round(number / GIB, 2) for name, number in vars(predicted).items()},
             left_over_gib=round(left_over / GIB, 2), seconds=round(time.perf_counter() - began, 1),
         )  # fmt: skip
 

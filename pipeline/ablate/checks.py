@@ -77,9 +77,7 @@ def check_plan(
         place, asked = ("base", "model" if plan.base.model else "shape"), plan.base.model or plan.base.shape
     model = model_source(loaded, place, asked)
     if (model is not None) != (place == ("base", "model")):
-        raise loaded.wrong(
-            place, "a folder or hub id was expected" if model is None else "upcycle it with `train` first"
-        )
+        raise loaded.wrong(place, "a folder or hub id was expected" if model is None else "a shape was expected")
     shape = shape_for(loaded, place, asked, sets.meta, model)
     check_fit(loaded, place, sets.meta, shape, sets.reference.folder)
     length = length_of(loaded, sets.meta.row_length)
@@ -182,7 +180,7 @@ def _layout(
     only_planned: bool,
     note: Callable[[str], None],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What `parallel: auto` chooses for runs and base, from the control's documents. What a rank would refuse of any
+    """What `parallel: auto` chooses for runs and base. What a rank would refuse of any
     run is raised here."""
     from gristmill.trainer.parallel.planner import CHOICES
     from gristmill.trainer.run.settings import Training
@@ -193,10 +191,7 @@ def _layout(
     chosen: dict[str, Any] = {}
     training = Training.from_facts(training_at(loaded, plan.training, length.updates, on_gpu, rate=rate))
     if plan.parallel == "auto":
-        shards = {name: sets.shards[name] for name in plan.control.weights}
-        layout, ranks = chosen_layout(
-            loaded, shards, plan.control.weights, shape, training, ranks, on_gpu, only_planned
-        )
+        layout, ranks = chosen_layout(loaded, shape, training, ranks, row_length, on_gpu, only_planned)
         for line in layout.why:
             note(f"parallel: auto: {line}")
         training = layout.training

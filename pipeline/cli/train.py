@@ -143,7 +143,7 @@ def show_estimate(ready: Ready, on_gpu: bool, screen: Console) -> None:
 
 def foreseen(ready: Ready, takes: str) -> Table:
     """What would be trained, and what it takes."""
-    from gristmill.trainer.parallel.costs import rank_memory
+    from gristmill.trainer.parallel.memory import rank_memory
     from gristmill.trainer.parallel.pipeline_plan import schedule_for
 
     training, shape, length, ranks = ready.training, ready.shape, ready.meta.row_length, ready.ranks
@@ -162,7 +162,7 @@ def foreseen(ready: Ready, takes: str) -> Table:
         ("ranks", f"{ranks:,}" + (f", {training.tensor} to a layer" if training.tensor > 1 else "")
             + (f", {training.context} to a row" if training.context > 1 else "")
             + (f", {training.replicas} replicas" if training.replicas > 1 else "")
-            + (f", the blocks in {training.pipeline} parts ({schedule_for(training, shape, ranks)})"
+            + (f", the blocks in {training.pipeline} parts ({schedule_for(training, shape)})"
                if training.pipeline > 1 else "")),
         *(("" if at else "parallel: auto", line) for at, line in enumerate(ready.layout.why if ready.layout else ())),
         (

@@ -4,7 +4,6 @@ a layout that a run accepts. Both commands ask here; each fault is one line with
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,19 +15,17 @@ from gristmill.pipeline.look.token_sets import the_set
 from gristmill.pipeline.recipe.plans import LoadedPlan
 from gristmill.pipeline.recipe.yaml_lines import Place
 from gristmill.pipeline.recipe.yaml_settings import check_names
-from gristmill.pipeline.train.plan import Evaluation, lay_out
+from gristmill.pipeline.train.plan import Evaluation
 from gristmill.shards.format import BadShards, ShardMeta
 from gristmill.shards.reader import ShardSet, open_shards
 
 if TYPE_CHECKING:
     from gristmill.trainer.model.shapes import DecoderShape
-    from gristmill.trainer.parallel.cards import Cards
-    from gristmill.trainer.parallel.planner import Layout, Task
+    from gristmill.trainer.parallel.planner import Layout
     from gristmill.trainer.run.settings import Training
 
 VOCABULARY_STEP = 64  # matrices of a GPU like round sizes
 LOOKED_AT = 64  # rows
-SAMPLED = 256  # rows, whose documents a layout is chosen by
 
 
 def open_set(loaded: LoadedPlan[Any], name: str) -> ShardSet:
@@ -82,14 +79,13 @@ def model_source(loaded: LoadedPlan[Any], place: Place, given: Any) -> Path | No
     from gristmill.trainer.model.llama_files import model_folder
     from gristmill.trainer.model.shapes import NAMED
 
-    model = given.get("upcycle") if isinstance(given, dict) else given
-    if not isinstance(model, str) or model in NAMED:
+    if not isinstance(given, str) or given in NAMED:
         return None
-    beside = loaded.place(model)
-    if not beside.exists() and "/" not in model:
-        raise loaded.wrong(place, f"{model!r} is no shape ({', '.join(NAMED)}) and no folder")
+    beside = loaded.place(given)
+    if not beside.exists() and "/" not in given:
+        raise loaded.wrong(place, f"{given!r} is no shape ({', '.join(NAMED)}) and no folder")
     try:
-        return model_folder(beside if beside.exists() else model)
+        return model_folder(beside if beside.exists() else given)
     except (LlamaError, OSError) as error:
         raise loaded.wrong(place, str(error)) from error
 
@@ -97,17 +93,15 @@ def model_source(loaded: LoadedPlan[Any], place: Place, given: Any) -> Path | No
 def shape_for(
     loaded: LoadedPlan[Any], place: tuple[str, ...], asked: Any, meta: ShardMeta, source: Path | None
 ) -> DecoderShape:
-    """Of a model that is there, of an upcycled one, or of one that is named or given in numbers."""
+    """Of a model that is there, or of one that is named or given in numbers."""
     from gristmill.trainer.model.llama_config import LlamaError, shape_of
     from gristmill.trainer.model.llama_files import read_json
     from gristmill.trainer.model.shapes import DecoderShape, shape_named
-    from gristmill.trainer.model.upcycling import upcycled_shape
 
     vocabulary = -(-meta.vocab_size // VOCABULARY_STEP) * VOCABULARY_STEP
     try:
         if source is not None:
-            shape = shape_of(read_json(source / "config.json"), str(source / "config.json"))
-            return shape if isinstance(asked, str) else upcycled_shape(shape, asked)
+            return shape_of(read_json(source / "config.json"), str(source / "config.json"))
         if isinstance(asked, str):
             return shape_named(asked, vocabulary, context=meta.row_length)
         facts = {"vocabulary": vocabulary, "context": meta.row_length, **asked}
@@ -139,36 +133,32 @@ def check_layout(
 
 def chosen_layout(
     loaded: LoadedPlan[Any],
-    shards: Mapping[str, ShardSet],
-    weights: Mapping[str, float],
     shape: DecoderShape,
     training: Training,
     ranks: int,
+    row_length: int,
     on_gpu: bool,
     only_planned: bool,
 ) -> tuple[Layout, int]:
-    """What `parallel: auto` chooses, by documents of these sets."""
+    """What `parallel: auto` chooses, and over how many ranks; RecipeError says why there is nothing to choose."""
     import torch
 
     from gristmill.trainer.model.matmuls import has_fused_linears
-    from gristmill.trainer.parallel.costs import DocumentLengths
-    from gristmill.trainer.parallel.planner import Task
+    from gristmill.trainer.parallel.planner import NoLayout, Task, cards_from, choose
 
-    whole = sum(weights[name] for name in shards)
-    rows = [
-        each.row(int(place)).seq_lens
-        for name, each in shards.items()
-        for place in np.linspace(0, len(each) - 1, max(1, round(SAMPLED * weights[name] / whole)))
-    ]
-    documents = DocumentLengths([lengths for lengths in rows if len(lengths)])
-    length = next(iter(shards.values())).meta.row_length
-
-    def task(cards: Cards) -> Task:
-        fused = on_gpu and has_fused_linears(torch.device("cuda"))
-        given = frozenset(loaded.plan.training.more)
-        return Task(shape, training, cards, length, documents, given, fused)
-
-    return lay_out(loaded, task, ranks, only_planned)
+    try:
+        cards = cards_from(loaded.plan.cards or {}, ranks)
+    except ValueError as error:
+        place, _, what = str(error).partition(": ")
+        raise loaded.wrong(tuple(place.split(".")), what) from error
+    if cards.count != ranks and not only_planned:
+        raise loaded.wrong(("cards",), f"count is {cards.count:,}, the run has {ranks:,}; --dry-run plans for others")
+    fused = on_gpu and has_fused_linears(torch.device("cuda"))
+    task = Task(shape, training, cards, row_length, frozenset(loaded.plan.training.more), fused)
+    try:
+        return choose(task), cards.count
+    except NoLayout as error:
+        raise loaded.wrong(("parallel",), str(error)) from error
 
 
 def check_evaluation(loaded: LoadedPlan[Any], evaluate: Evaluation) -> None:

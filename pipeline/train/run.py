@@ -144,8 +144,7 @@ def prepare(loaded: Loaded, on_gpu: bool, ranks: int = 1, only_planned: bool = F
     check_fit(loaded, ("model",), meta, shape, reference.folder)
     layout = None
     if plan.parallel == "auto":
-        weights = plan.mix or {name: float(each.index.total("tokens")) for name, each in shards.items()}
-        layout, ranks = chosen_layout(loaded, shards, weights, shape, training, ranks, on_gpu, only_planned)
+        layout, ranks = chosen_layout(loaded, shape, training, ranks, length, on_gpu, only_planned)
         training = layout.training
     check_layout(loaded, training, shape, ranks, meta.row_length)
     for each in shards.values():

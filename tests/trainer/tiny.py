@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import copy
 import math
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 
+from gristmill.trainer.evaluation.evaluate import HeldOut, Measured
+from gristmill.trainer.evaluation.scoring import STEP_TOKENS
 from gristmill.trainer.model.model import Decoder, initialise
 from gristmill.trainer.model.packed import pack_documents
 from gristmill.trainer.model.shapes import DecoderShape
+from gristmill.trainer.parallel.memory import MemoryEstimate, memory_of
+from gristmill.trainer.run.settings import Training
 
 TEXTS = [
     "the cat sat on the mat and the dog sat on the log",
@@ -73,7 +78,33 @@ def bigram_model(chances_VV: Tensor) -> Decoder:
     return model
 
 
+def bits_per_byte(
+    model: Decoder,
+    texts: list[str],
+    domains: list[str],
+    tokenizer: Tokenizer,
+    row_length: int,
+    *,
+    step_tokens: int = STEP_TOKENS,
+    **settings: Any,
+) -> Measured:
+    return HeldOut.of(texts, domains, tokenizer, row_length, **settings).measured(model, "cpu", step_tokens)
+
+
 @torch.no_grad()
 def log_chances(model: Decoder, tokens: list[int]) -> Tensor:
     """Of every token after each of these, worked out alone in float64."""
     return copy.deepcopy(model).double().logits(pack_documents([tokens])).log_softmax(-1)
+
+
+def memory(
+    shape: DecoderShape,
+    tokens: int,
+    ranks: int = 1,
+    passes: int = 1,
+    fused_linears: bool = False,
+    place: int | None = None,
+    **settings: Any,
+) -> MemoryEstimate:
+    """Of a run with these fields of `Training`."""
+    return memory_of(shape, Training(1, 64, **settings), tokens, ranks, passes, fused_linears, place)

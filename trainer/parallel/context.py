@@ -224,14 +224,14 @@ class ContextAttention:
         attended = self.attend(q, k, v, shared.cuts, shared.cuts, longest, longest, window)
         S, each, D = shared.tokens, attended.shape[1], attended.shape[2]
         parts = attended.reshape(C, S, each, D)
-        back: Tensor = _Exchanged.apply(parts, self.ranks.group)  # type: ignore[no-untyped-call]
+        back: Tensor = Exchanged.apply(parts, None, None, self.ranks.group)  # type: ignore[no-untyped-call]
         return back.permute(1, 0, 2, 3).reshape(S, C * each, D)
 
     def _heads_of_all(self, x_SHD: Tensor) -> Tensor:
         """Some of the heads, of all ranks' tokens."""
         C, (S, H, D) = self.ranks.count, x_SHD.shape
         parts = x_SHD.reshape(S, C, H // C, D).permute(1, 0, 2, 3)
-        received: Tensor = _Exchanged.apply(parts, self.ranks.group)  # type: ignore[no-untyped-call]
+        received: Tensor = Exchanged.apply(parts, None, None, self.ranks.group)  # type: ignore[no-untyped-call]
         return received.reshape(C * S, H // C, D)
 
     def _by_keys(self, q: Tensor, k: Tensor, v: Tensor, shared: Shared, longest: int, window: Window) -> Tensor:
@@ -250,22 +250,23 @@ class ContextAttention:
         return torch.cat([halves[:, 0], halves[:, 1].flip(0)]).flatten(0, 1)
 
 
-class _Exchanged(torch.autograd.Function):
-    """Part i of the first dimension goes to rank i, and what rank i sent becomes part i; the way back is the same."""
+class Exchanged(torch.autograd.Function):
+    """Rows of the first dimension go to the ranks of a group, `into` so many to each (None: equally many), and `out` so
+    many come from each; backward, their gradients go back."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, group: Any) -> Tensor:
-        ctx.group = group
-        return _exchanged(x, group)
+    def forward(ctx: Any, x: Tensor, out: list[int] | None, into: list[int] | None, group: Any) -> Tensor:
+        ctx.way_back = into, out, group
+        return exchange(x, out, into, group)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
-        return _exchanged(grad, ctx.group), None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
+        return exchange(grad, *ctx.way_back), None, None, None
 
 
-def _exchanged(x: Tensor, group: Any) -> Tensor:
+def exchange(x: Tensor, out: list[int] | None, into: list[int] | None, group: Any) -> Tensor:
     """A functional collective, which torch.compile can trace."""
-    sent = all_to_all_single(x.contiguous(), None, None, group)  # type: ignore[no-untyped-call]
+    sent = all_to_all_single(x.contiguous(), out, into, group)  # type: ignore[no-untyped-call]
     received: Tensor = wait_tensor(sent)  # type: ignore[no-untyped-call]
     return received
 

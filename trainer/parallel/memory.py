@@ -14,7 +14,6 @@ rank holds: of the layers' matrices 1 / N, of all else the whole.
                  one rank, one pass, bf16, AdamW: w P
     optimiser    8 P with AdamW; Muon 4 for each number of a matrix
                  stages 1, 2, 3: / R
-    residual     4 P / R, where replicas exchange gradients narrower than float32
     activations  T L x
                  Q, K, M are 1 / N of a rank's layers
     backward     T (x of `none` - x + 2 w M)
@@ -68,13 +67,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gristmill.trainer.model.shapes import DecoderShape
-from gristmill.trainer.parallel.context import way_of
-from gristmill.trainer.parallel.pipeline_plan import Plan
-from gristmill.trainer.run.settings import SPLIT
-from gristmill.trainer.step.precision import Precision
+from gristmill.trainer.parallel.context import STEP, UNEVEN, way_of
+from gristmill.trainer.parallel.pipeline_plan import Plan, plan_for, schedule_for
+from gristmill.trainer.run.settings import SPLIT, Training
+from gristmill.trainer.step.optim import AdamW
 from gristmill.trainer.step.recompute import Recompute
 
 LOGIT_ROWS = 8192
+OFFLOADED = 16  # bytes of a host for each number: master, optimiser's state, gradient
 
 
 @dataclass(frozen=True)
@@ -93,59 +93,59 @@ class MemoryEstimate:
     backward: int  # what a block recomputes, and its gradients
     accumulated: int  # gradients that are there during forward passes
     reduced: int  # gradients of a block, in stages 2 and 3, while the block before it is passed
-    residual: int = 0  # of gradients that replicas exchange in few bits
 
     @property
     def peak(self) -> int:
-        held = self.weights + self.masters + self.optimizer + self.residual
+        held = self.weights + self.masters + self.optimizer
         backward = self.handed_on + self.backward + max(0, self.reduced - self.block)
         full = self.accumulated + self.activations + max(self.head + self.logits, backward)
         return held + max(full, self.gradients + self.block + self.backward)
 
-    def facts(self) -> dict[str, int]:
-        """As JSON has it."""
-        return {
-            "weights": self.weights,
-            "masters": self.masters,
-            "gradients": self.gradients,
-            "optimizer": self.optimizer,
-            "residual": self.residual,
-            "activations": self.activations,
-            "head": self.head,
-            "logits": self.logits,
-            "way_back": self.backward,
-            "peak": self.peak,
-        }
+
+def ranks_of_data(training: Training, ranks: int) -> int:
+    return ranks // (training.tensor * training.pipeline)
+
+
+def rank_memory(
+    shape: DecoderShape, training: Training, ranks: int, row_length: int, rows: int, fused_linears: bool = False
+) -> MemoryEstimate:
+    """Of a run over so many ranks with steps of `rows` rows."""
+    data, context = ranks_of_data(training, ranks), training.context
+    tokens = -(-rows * row_length // context)
+    if context > 1:
+        tokens = -(-round(tokens * (1 + UNEVEN)) // STEP) * STEP
+    passes = max(1, training.rows_per_update * context // (data * rows))
+    return memory_of(shape, training, tokens, data, passes, fused_linears)
+
+
+def host_memory(shape: DecoderShape, training: Training, ranks: int, per_host: int) -> float:
+    """Bytes that `offload` takes of a host."""
+    if not training.offload:
+        return 0.0
+    own = None if shape.experts is None else shape.experts.number // training.experts
+    matrices = sum(shape.matrices(layer, own) for layer in range(shape.layers)) // training.tensor
+    numbers = (matrices + shape.vocabulary * shape.hidden * (1 if shape.tied else 2)) / training.pipeline
+    shards = ranks_of_data(training, ranks) // training.replicas if training.zero else 1
+    return OFFLOADED * numbers / shards * per_host
 
 
 def memory_of(
     shape: DecoderShape,
+    training: Training,
     tokens: int,
-    *,
-    precision: Precision = "bf16",
-    zero: int = 0,
-    recompute: Recompute = "none",
     ranks: int = 1,
-    tensor: int = 1,
-    context: int = 1,
-    experts: int = 1,
-    replicas: int = 1,
-    narrow: bool = False,
     passes: int = 1,
-    offload: bool = False,
-    muon: bool = False,
     fused_linears: bool = False,
-    fp8: bool = False,
-    plan: Plan | None = None,
     place: int | None = None,
 ) -> MemoryEstimate:
-    """`ranks` see tokens of their own (or, `context` of them, parts of the same rows), in `replicas` that exchange
-    float32 unless `narrow`; `tensor` share each layer, `experts` the experts; `tokens` of one pass of a rank, `passes`
-    of an update; `fused_linears` as `gristmill.trainer.model.matmuls.has_fused_linears` says, of layers neither fp8 nor
-    split. With the `plan` of a pipeline, of its rank at this place (None: that which needs most); `ranks` are then
-    those of a stage."""
-    width = 4 if precision == "float32" else 2
-    if plan is not None and plan.schedule in SPLIT:
+    """`ranks` see tokens of their own (or some of them parts of the same rows), of a pipeline those of a stage;
+    `tokens` of one pass of a rank, `passes` of an update; `fused_linears` as
+    `gristmill.trainer.model.matmuls.has_fused_linears` says. Of the pipeline's rank at this place (None: that which
+    needs most)."""
+    parts, fp8 = training.pipeline, training.linears == "fp8"
+    plan = plan_for(shape, parts, schedule_for(training, shape)) if parts > 1 else None
+    tensor, context, width = training.tensor, training.context, 4 if training.precision == "float32" else 2
+    if training.precision != "bf16" or fp8 or tensor > 1 or (plan is not None and plan.schedule in SPLIT):
         fused_linears = False
     kept, whole = (
         [
@@ -153,14 +153,14 @@ def memory_of(
             + (shape.matrices(layer, 0) if fp8 and way != "full" else 0)
             for layer in range(shape.layers)
         ]
-        for way in (recompute, "none")
+        for way in (training.recompute, "none")
     )
     table = shape.vocabulary * shape.hidden
     if plan is None:
         root = table * (1 if shape.tied else 2) + shape.hidden
-        parts = [_Held(list(range(shape.layers)), root, sum(kept), True, 0)]
+        held_by = [_Held(list(range(shape.layers)), root, sum(kept), True, 0)]
     else:
-        parts = [
+        held_by = [
             _held(shape, plan, rank, passes, tokens, width, kept[0], whole[0])
             for rank in range(plan.ranks)
             if place in (None, rank)
@@ -169,16 +169,8 @@ def memory_of(
         max(0, more - less) + tokens * _gradients_of_token(shape, width, layer, tensor, fused_linears, fp8)
         for layer, (more, less) in enumerate(zip(whole, kept, strict=True))
     )
-    return max(
-        (
-            _estimate(
-                shape, tokens, held, precision, zero, ranks, tensor, experts, replicas, narrow, passes, offload, muon,
-                max(kept), backward, plan is None,
-            )
-            for held in parts
-        ),
-        key=lambda estimate: estimate.peak,
-    )  # fmt: skip
+    estimates = [_estimate(shape, training, tokens, ranks, passes, held, max(kept), backward) for held in held_by]
+    return max(estimates, key=lambda estimate: estimate.peak)
 
 
 class _Held(NamedTuple):
@@ -207,9 +199,17 @@ def _held(
 
 
 def _estimate(
-    shape: DecoderShape, tokens: int, held: _Held, precision: Precision, zero: int, ranks: int, tensor: int, experts: int,
-    replicas: int, narrow: bool, passes: int, offload: bool, muon: bool, block: int, backward: int, alone: bool,
-) -> MemoryEstimate:  # fmt: skip
+    shape: DecoderShape,
+    training: Training,
+    tokens: int,
+    ranks: int,
+    passes: int,
+    held: _Held,
+    block: int,
+    backward: int,
+) -> MemoryEstimate:
+    precision, tensor, experts, offload = training.precision, training.tensor, training.experts, training.offload
+    muon, alone = not isinstance(training.optimizer, AdamW), training.pipeline == 1
     width = 4 if precision == "float32" else 2
     held_width = 4 if precision == "fp16" else width
     own = None if shape.experts is None else shape.experts.number // experts
@@ -220,14 +220,14 @@ def _estimate(
     of_experts = sum(matrices) - sum(shape.matrices(layer, 0) for layer in held.layers) if experts > 1 else 0
     state = 4 * sum(matrices) + 8 * (P - sum(matrices)) if muon else 8 * P
     in_place = alone and ranks == 1 and passes == 1 and precision == "bf16" and not muon and not offload
-    ranks //= replicas
+    ranks //= training.replicas
 
     def sharded(size: int) -> int:
         """Of a number of bytes about all parameters, a rank's."""
         more = size * of_experts // P  # sharded over fewer ranks
         return (size - more) // ranks + more * experts // ranks
 
-    zero = zero if ranks > 1 else 0
+    zero = training.zero if ranks > 1 else 0
     if zero <= 1:
         weights = held_width * P
         masters = 4 * P if precision == "bf16" else 0
@@ -248,10 +248,9 @@ def _estimate(
     if held.head:
         head += 3 * width * shape.hidden * tokens + 4 * shape.vocabulary * shape.hidden
         handed_on += width * shape.hidden * (tokens + shape.vocabulary * shape.tied)
-    residual = 4 * P // ranks if narrow and replicas > 1 else 0
     return MemoryEstimate(
         weights, masters, gradients, optimizer, held.activations, block, head, logits, handed_on, backward,
-        accumulated if not alone or passes > 1 else 0, reduced, residual,
+        accumulated if not alone or passes > 1 else 0, reduced,
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 A stage is a run of neighbouring blocks; a rank holds one stage or two. Work is counted in multiplications of a token,
 so the head weighs as much as a block or two, and the embedding nothing. Forward and backward passes come in the order
 of the papers. Weight gradients that wait are put where a rank would else be idle, by a simulation with the work of
-these stages, which also predicts an update's time.
+these stages.
 
 | schedule | stages of a rank | backward | micro-batches whose activations a rank keeps | idle, of the work |
 | --- | --- | --- | --- | --- |
@@ -25,14 +25,10 @@ from itertools import combinations, pairwise
 from typing import Literal, NamedTuple
 
 from gristmill.trainer.model.shapes import DecoderShape
-from gristmill.trainer.run.settings import SCHEDULES, SPLIT, TWO_STAGES, Schedule, Training
+from gristmill.trainer.run.settings import SPLIT, TWO_STAGES, Schedule, Training
 
 Kind = Literal["forward", "backward", "weights"]
 
-# Time on two and on four H200s, over that of the simulation: between two stages more is sent, blocks whose weight
-# gradients wait are not compiled, and their matmuls have no epilogues. First what keeps least.
-TAKES: dict[Schedule, float] = {"1f1b": 1.0, "zbv": 1.05, "zb1p": 1.04, "interleaved": 1.045}
-CLOSE = 0.99  # a schedule that keeps more must be this much faster
 ROUNDS = 4  # of as many micro-batches as ranks, after which all that follow are alike
 
 
@@ -73,16 +69,6 @@ class Plan:
         """What each rank does for an update of so many micro-batches."""
         return _simulate(self, micros)[0]
 
-    def time(self, micros: int) -> float:
-        """Of an update, in the work of a token of one micro-batch; messages take none."""
-        few = self._few(micros)
-        most = max(sum(self.work[stage] for stage in self.stages(rank)) for rank in range(self.ranks))
-        return _simulate(self, few)[1] + 3 * most * (micros - few)
-
-    def idle(self, micros: int) -> float:
-        """Time over that of equal work without a pause."""
-        return self.time(micros) * self.ranks / (3 * micros * sum(self.work))
-
     def kept(self, micros: int) -> tuple[frozenset[tuple[int, int]], ...]:
         """Of each rank, the moments at which it keeps most: of how many blocks what their backward pass needs, and of
         how many what weight gradients that wait do."""
@@ -99,45 +85,23 @@ def ranks_of(schedule: Schedule, ranks: int) -> tuple[int, ...]:
     return (*once, *(reversed(once) if schedule == "zbv" else once)) if schedule in TWO_STAGES else once
 
 
-def plan_for(shape: DecoderShape, ranks: int, schedule: Schedule) -> Plan:
-    return _plan_for(shape, ranks, schedule)
-
-
 @lru_cache(maxsize=64)
-def _plan_for(shape: DecoderShape, ranks: int, schedule: Schedule) -> Plan:
+def plan_for(shape: DecoderShape, ranks: int, schedule: Schedule) -> Plan:
     rank_of = ranks_of(schedule, ranks)
-    if shape.layers < len(rank_of):
-        raise ValueError(
-            f"pipeline {ranks} with the schedule {schedule!r} has {len(rank_of)} stages, the model {shape.layers} "
-            "blocks: every stage needs one"
-        )
     works = [block_work(shape, layer) for layer in range(shape.layers)]
     ends = _cut(works, head_work(shape), rank_of)
     layers = tuple(pairwise(ends))
     return Plan(schedule, ranks, layers, tuple(_stage_work(works, head_work(shape), ends)), head_work(shape))
 
 
-@lru_cache(maxsize=1024)
-def chosen(shape: DecoderShape, ranks: int, micros: int, allowed: tuple[Schedule, ...] = SCHEDULES) -> Schedule:
-    """The quickest by prediction; of those that are about as quick, the one that keeps least."""
-    times = {
-        schedule: takes * plan_for(shape, ranks, schedule).time(micros)
-        for schedule, takes in TAKES.items()
-        if schedule in allowed and shape.layers >= len(ranks_of(schedule, ranks))
-    }
-    if not times:
-        raise ValueError(f"pipeline {ranks}: the model has {shape.layers} blocks, and every stage needs one")
-    best = min(times.values())
-    return next(schedule for schedule, time in times.items() if CLOSE * time <= best)
-
-
-def schedule_for(training: Training, shape: DecoderShape, ranks: int) -> Schedule:
-    """That of a pipeline of so many ranks in all."""
-    if training.pipeline_schedule is not None or training.pipeline == 1:
+def schedule_for(training: Training, shape: DecoderShape) -> Schedule:
+    """The given one, or the quickest on H200s (docs/training.md): on two ranks all are about as fast, and 1f1b keeps
+    least."""
+    if training.pipeline_schedule is not None or training.pipeline <= 2:
         return training.pipeline_schedule or "1f1b"
-    readers = max(1, ranks // training.ranks_of_a_row)
-    step = training.rows_per_step or training.most_step_rows(readers)
-    return chosen(shape, training.pipeline, max(1, training.rank_rows(readers) // step), training.schedules_allowed)
+    two_stages = shape.layers >= 2 * training.pipeline
+    quickest: tuple[Schedule, ...] = ("zbv", "interleaved") if two_stages else ("zb1p", "1f1b")
+    return next(schedule for schedule in quickest if schedule in training.schedules_allowed)
 
 
 def block_work(shape: DecoderShape, layer: int) -> float:

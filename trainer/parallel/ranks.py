@@ -9,7 +9,6 @@ is elsewhere.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +21,6 @@ import torch
 from torch import Tensor, nn
 
 from gristmill.kernels.base.types import Array
-from gristmill.trainer.step.gradients import BUCKET
 from gristmill.trainer.step.world import World
 
 Item = TypeVar("Item")
@@ -63,11 +61,10 @@ class RankGroup(World):
         """In place; every rank must have a gradient for every parameter."""
         if self.count == 1:
             return
-        for bucket in _buckets([p.grad for p in parameters if p.grad is not None]):
-            flat = torch.cat([gradient.flatten() for gradient in bucket])
-            torch.distributed.all_reduce(flat, group=self.group)
-            for gradient, part in zip(bucket, torch.split(flat, [g.numel() for g in bucket]), strict=True):
-                gradient.copy_(part.view_as(gradient))
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        for work in [torch.distributed.all_reduce(each, group=self.group, async_op=True) for each in gradients]:
+            if work is not None:
+                work.wait()
 
     def share_weights(self, model: nn.Module) -> None:
         """Copies the first rank's weights to all."""
@@ -79,22 +76,12 @@ class RankGroup(World):
                     tensor.copy_(sent)
 
     def gather(self, value: Any) -> list[Any]:
-        """Each rank's value, on all ranks: anything that JSON can carry."""
+        """Each rank's value, on all ranks."""
         if self.count == 1:
             return [value]
-        message = torch.from_numpy(np.frombuffer(json.dumps(value).encode(), np.uint8).copy()).to(
-            device_of_messages(self)
-        )
-        sizes = [torch.zeros(1, dtype=torch.int64, device=message.device) for _ in range(self.count)]
-        torch.distributed.all_gather(sizes, torch.tensor([len(message)], device=message.device), group=self.group)
-        longest = max(int(size) for size in sizes)
-        received = [message.new_zeros(longest) for _ in sizes]
-        torch.distributed.all_gather(
-            received, torch.cat([message, message.new_zeros(longest - len(message))]), group=self.group
-        )
-        return [
-            json.loads(part[: int(size)].cpu().numpy().tobytes()) for part, size in zip(received, sizes, strict=True)
-        ]
+        values: list[Any] = [None] * self.count
+        torch.distributed.all_gather_object(values, value, group=self.group)
+        return values
 
     def wait(self) -> None:
         """Until all ranks have arrived."""
@@ -156,19 +143,7 @@ def grid_of(
 ) -> Grid:
     """Neighbours share layers, then rows, then experts, because they have the fastest links between them; stages of a
     pipeline are farthest apart. Every rank must call this."""
-    if pipeline < 1 or ranks.count % pipeline:
-        raise ValueError(f"{ranks.count} ranks cannot be cut into {pipeline} stages of a pipeline")
-    of_stage = ranks.count // pipeline
-    if tensor < 1 or of_stage % tensor:
-        raise ValueError(f"{of_stage} ranks cannot be cut into groups of {tensor} that share each layer")
-    of_data = of_stage // tensor
-    for count, what in (
-        (context, f"groups of {context} that share each row"),
-        (experts, f"groups of {experts} that share the experts"),
-        (replicas, f"{replicas} replicas"),
-    ):
-        if count < 1 or of_data % count:
-            raise ValueError(f"{of_data} ranks cannot be cut into {what}")
+    of_data = ranks.count // (pipeline * tensor)
     if ranks.count == 1:
         return Grid()
     cube = np.arange(ranks.count).reshape(pipeline, of_data, tensor)
@@ -266,16 +241,3 @@ def _is_from_another_rank(error: RuntimeError) -> bool:
         word in str(error)
         for word in ("gloo", "Connection closed by peer", "Connection reset by peer", "Timed out waiting")
     )
-
-
-def _buckets(gradients: Sequence[Tensor]) -> list[list[Tensor]]:
-    buckets: list[list[Tensor]] = []
-    room = 0
-    for gradient in gradients:
-        size = gradient.numel() * gradient.element_size()
-        if not buckets or size > room or gradient.dtype != buckets[-1][0].dtype:
-            buckets.append([])
-            room = BUCKET
-        buckets[-1].append(gradient)
-        room -= size
-    return buckets

@@ -6,14 +6,13 @@ in bf16 where that is the precision; after its backward the gradients are summed
 the whole weights of a block between its forward and its backward pass, stage 3 gathers them twice. Gradients are
 scattered after every pass, so none are ever kept whole.
 
-With replicas (`gristmill.trainer.parallel.replicas`) a shard is of one replica's ranks, and a hook of FSDP2 sums its
-gradient over the replicas, at an update's last pass alone. A mesh of two dimensions would do the same in float32; the
-hook can send less.
+With replicas a shard is of one replica's ranks (hybrid sharding; Zhao et al. 2023, section 3.2.2), and its gradient is
+summed over the replicas at an update's last pass alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, cast
 
@@ -31,18 +30,20 @@ from torch.distributed.tensor import DTensor, Shard
 
 from gristmill.trainer.model.model import Decoder
 from gristmill.trainer.parallel.parts import Cut
-from gristmill.trainer.parallel.ranks import RankGroup
-from gristmill.trainer.parallel.replicas import ReplicaSum
+from gristmill.trainer.parallel.ranks import Grid
 from gristmill.trainer.step.optim import Slot, scale_gradients, step_if_finite
 
 
-def shard_fully(
-    model: Decoder, ranks: RankGroup, zero: int, bf16: bool, offload: bool, device: torch.device
-) -> Decoder:
+def shard_fully(model: Decoder, grid: Grid, zero: int, bf16: bool, offload: bool, device: torch.device) -> Decoder:
     """In place; `model` may be on the CPU: each block is moved to the device and sharded in turn. All ranks must hold
     the same weights."""
-    group = cast(torch.distributed.ProcessGroup, ranks.group or torch.distributed.group.WORLD)
-    mesh = DeviceMesh.from_group(group, device.type)
+    shards = cast(torch.distributed.ProcessGroup, grid.shards.group or torch.distributed.group.WORLD)
+    if grid.replicas.count == 1:
+        mesh = DeviceMesh.from_group(shards, device.type)
+    else:
+        places = torch.arange(grid.all.count).view(grid.replicas.count, grid.shards.count)
+        groups = [grid.replicas.group, shards]
+        mesh = DeviceMesh.from_group(groups, device.type, places, mesh_dim_names=("replicate", "shard"))
     policy = (
         MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
         if bf16
@@ -51,7 +52,7 @@ def shard_fully(
     options: dict[str, Any] = {
         "mesh": mesh,
         "mp_policy": policy,
-        "shard_placement_fn": partial(_dimension, ranks.count),
+        "shard_placement_fn": partial(_dimension, grid.shards.count),
     }
     if offload:
         options["offload_policy"] = CPUOffloadPolicy(pin_memory=device.type == "cuda")
@@ -61,7 +62,7 @@ def shard_fully(
     fully_shard(model, **options, reshard_after_forward=False)
     if not isinstance(model, FSDPModule):
         raise TypeError("FSDP2 did not take the model over")
-    for name in ("hidden", "losses", "logits"):  # as `forward`, which is the loss
+    for name in ("hidden", "logits"):  # as `forward`, which is the loss
         register_fsdp_forward_method(model, name)
     for module in [*model.blocks, model]:
         module.set_gradient_divide_factor(1.0)  # sums, not means
@@ -92,8 +93,8 @@ def slots_of(model: Decoder) -> tuple[list[Slot], dict[str, Cut]]:
 def _slice_of(parameter: DTensor) -> tuple[tuple[int, int], ...]:
     """As `torch.chunk` splits: the first ranks have more, the last may have none."""
     mesh, dim = parameter.device_mesh, _dim_of(parameter)
-    each = -(-parameter.shape[dim] // mesh.size())
-    start = min(parameter.shape[dim], mesh.get_local_rank() * each)
+    each = -(-parameter.shape[dim] // mesh.size(mesh.ndim - 1))
+    start = min(parameter.shape[dim], mesh.get_local_rank(mesh.ndim - 1) * each)
     stop = min(parameter.shape[dim], start + each)
     if stop - start != parameter.to_local().shape[dim]:
         raise RuntimeError(
@@ -104,54 +105,21 @@ def _slice_of(parameter: DTensor) -> tuple[tuple[int, int], ...]:
 
 
 def _dim_of(parameter: DTensor) -> int:
-    (placement,) = parameter.placements
+    placement = parameter.placements[-1]
     if not isinstance(placement, Shard):
         raise RuntimeError(f"FSDP2 placed a parameter as {placement}")
     return placement.dim
 
 
-class BetweenReplicas:
-    """A hook of FSDP2 on one module's gradient after it is scattered: gradients of an update's passes are added up
-    here, and summed over the replicas at the last."""
-
-    def __init__(self, between: ReplicaSum, key: int) -> None:
-        self._between, self._key = between, key
-        self.last = False
-        self.added: Tensor | None = None
-
-    def __call__(self, scattered: Tensor) -> None:
-        if scattered.is_cuda:  # FSDP2 allocates it on another stream than this one
-            scattered.record_stream(torch.cuda.current_stream(scattered.device))
-        if not self.last:
-            self.added = scattered.clone() if self.added is None else self.added.add_(scattered)
-            scattered.zero_()
-            return
-        if self.added is not None:
-            scattered.add_(self.added)
-            self.added = None
-        self._between(scattered, self._key)
-
-
-def sum_between_replicas(model: Decoder, between: ReplicaSum) -> list[BetweenReplicas]:
-    """Of a model that `shard_fully` has sharded over the ranks of one replica."""
-    hooks = []
-    for key, module in enumerate([*model.blocks, model]):
-        if not isinstance(module, FSDPModule):
-            raise TypeError("FSDP2 did not take the model over")
-        hooks.append(BetweenReplicas(between, key))
-        module.set_all_reduce_hook(hooks[-1])
-    return hooks
-
-
 class ShardedGradients:
     """Gradients that FSDP2 has sharded (see `gristmill.trainer.step.gradients.Gradients`)."""
 
-    def __init__(self, slots: list[Slot], hooks: Sequence[BetweenReplicas] = (), replicas: int = 1) -> None:
-        self._slots, self._hooks, self._replicas = slots, hooks, replicas
+    def __init__(self, model: Decoder, slots: list[Slot], replicas: int) -> None:
+        self._model, self._slots, self._replicas = model, slots, replicas
 
     def backward(self, loss: Tensor, last: bool) -> None:
-        for hook in self._hooks:
-            hook.last = last
+        if self._replicas > 1 and isinstance(self._model, FSDPModule):
+            self._model.set_requires_all_reduce(last)
         loss.backward()  # type: ignore[no-untyped-call]
 
     def local(self) -> dict[str, Tensor]:
@@ -173,8 +141,6 @@ class ShardedGradients:
     def clear(self) -> None:
         for slot in self._slots:
             slot.weight.grad = None
-        for hook in self._hooks:
-            hook.added = None
 
     def send_weights(self) -> None:
         """Slices are all there is."""

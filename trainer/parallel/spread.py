@@ -20,7 +20,6 @@ An update whose gradients are not finite leaves weights, masters and the optimiz
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,24 +30,22 @@ from gristmill.trainer.model.matmuls import has_fused_linears
 from gristmill.trainer.model.model import Decoder
 from gristmill.trainer.model.packed import PackedTokens
 from gristmill.trainer.parallel.context import share_rows, split
-from gristmill.trainer.parallel.costs import rank_memory
 from gristmill.trainer.parallel.expert_parallel import share_experts
+from gristmill.trainer.parallel.memory import rank_memory
 from gristmill.trainer.parallel.parts import Cut, Cuts
 from gristmill.trainer.parallel.pipeline import Pipeline, StagedDecoder
 from gristmill.trainer.parallel.pipeline_plan import plan_for, schedule_for
 from gristmill.trainer.parallel.ranks import ALONE, Grid, RankGroup, grid_of
-from gristmill.trainer.parallel.replicas import ReplicaSum, replica_sum_of
 from gristmill.trainer.parallel.sharded import (
     ShardedGradients,
     ShardedMasters,
     shard_fully,
     slots_of,
-    sum_between_replicas,
 )
 from gristmill.trainer.parallel.tensor_parallel import split_layers
 from gristmill.trainer.parallel.zero import ReducedGradients, owners
 from gristmill.trainer.run.batch_search import predicted_step, step_rows_on_cpu
-from gristmill.trainer.run.loop import ONE_DEVICE, OneDevice
+from gristmill.trainer.run.loop import OneDevice
 from gristmill.trainer.run.settings import SPLIT, Training, layout_faults
 from gristmill.trainer.step.balance import BALANCE
 from gristmill.trainer.step.optim import DeviceMasters, HostMasters, MasterStore, Slot
@@ -64,10 +61,12 @@ class OverRanks(OneDevice):
         self.world = self._ranks = ranks
 
     def build(self, model: Decoder, training: Training, device: torch.device) -> Stepper:
+        if self._ranks.count == 1:
+            return super().build(model, training, device)
         return spread(model, training, self._ranks, device)
 
-    def step_rows(self, stepper: Stepper, loader: Loader, training: Training, scratch: Path) -> int:
-        """By prediction: a rank that runs out of memory leaves the others waiting."""
+    def step_rows(self, stepper: Stepper, loader: Loader, training: Training) -> int:
+        """By prediction: of several ranks, one that runs out of memory leaves the others waiting."""
         readers, device, length = stepper.world.readers, stepper.device, loader.shards.meta.row_length
         rows, most = training.rank_rows(readers), training.most_step_rows(readers)
         if device.type != "cuda":
@@ -83,8 +82,8 @@ class OverRanks(OneDevice):
 
 
 def over(ranks: RankGroup) -> OneDevice:
-    """For `train`: one rank alone is one device."""
-    return OverRanks(ranks) if ranks.count > 1 else ONE_DEVICE
+    """For `train`: one rank alone steps as one device does."""
+    return OverRanks(ranks)
 
 
 class SpreadStepper(Stepper):
@@ -92,9 +91,9 @@ class SpreadStepper(Stepper):
 
     _gradients: ShardedGradients | ReducedGradients
 
-    def __init__(self, *, ranks: Grid, cuts: Mapping[str, Cut], between: ReplicaSum | None, **parts: Any) -> None:
+    def __init__(self, *, ranks: Grid, cuts: Mapping[str, Cut], **parts: Any) -> None:
         super().__init__(**parts, world=ranks, files=Cuts(ranks.all, cuts))
-        self.ranks, self._between = ranks, between
+        self.ranks = ranks
         self.pipeline: Pipeline | None = None
         if isinstance(self.model, StagedDecoder) and isinstance(self._gradients, ReducedGradients):
             self.pipeline = Pipeline(self.model, ranks, self._gradients, self.computing, self.device)
@@ -141,13 +140,6 @@ class SpreadStepper(Stepper):
         if self.pipeline is not None:
             self.pipeline.refresh()
 
-    def _own_state(self) -> dict[str, Tensor]:
-        return self._between.residuals() if self._between else {}
-
-    def _restore_own(self, state: Mapping[str, Tensor]) -> None:
-        if self._between:
-            self._between.restore(state, self.device)
-
 
 def spread(
     model: Decoder, training: Training, ranks: RankGroup = ALONE, device: torch.device | None = None
@@ -159,12 +151,11 @@ def spread(
         raise ValueError(fault[1])
     check_model(model)
     optimizer, precision, zero, offload = training.optimizer, training.precision, training.zero, training.offload
-    schedule = schedule_for(training, model.shape, ranks.count)
+    schedule = schedule_for(training, model.shape)
     compile = training.compile
     if compile is None:
         compile = device.type == "cuda" and schedule not in SPLIT
     grid = grid_of(ranks, training.tensor, training.context, training.pipeline, training.experts, training.replicas)
-    between = replica_sum_of(grid, training.replica_gradients, zero)
     plan = plan_for(model.shape, grid.pipeline.count, schedule) if grid.pipeline.count > 1 else None
     if any(p.dtype in (torch.bfloat16, torch.float16) for p in model.parameters()):
         model.float()
@@ -178,14 +169,13 @@ def spread(
     prepare_blocks(model, training.recompute, compile)
     gradients: ShardedGradients | ReducedGradients
     if zero >= 2 and grid.shards.count > 1:
-        shard_fully(model, grid.shards, zero, precision == "bf16", offload, device)
+        shard_fully(model, grid, zero, precision == "bf16", offload, device)
         slots, cuts = slots_of(model)
-        hooks = sum_between_replicas(model, between) if between else ()
-        gradients = ShardedGradients(slots, hooks, grid.replicas.count)
+        gradients = ShardedGradients(model, slots, grid.replicas.count)
         masters: MasterStore = ShardedMasters(slots)
     else:
         cuts |= split_layers(model, grid.tensor) if grid.tensor.count > 1 else {}
-        slots, gradients = _unsharded(model, grid, cuts, apart, precision, zero, offload, device, between)
+        slots, gradients = _unsharded(model, grid, cuts, apart, precision, zero, offload, device)
         masters = HostMasters(slots) if offload else DeviceMasters(slots)
     built = optimizer_for(model, optimizer, slots, offload)
     if plan is None and not offload and isinstance(gradients, ReducedGradients) and hasattr(built, "step_into"):
@@ -202,7 +192,6 @@ def spread(
         balance=training.balance or BALANCE,
         ranks=grid,
         cuts=cuts,
-        between=between,
     )
 
 
@@ -215,7 +204,6 @@ def _unsharded(
     zero: int,
     offload: bool,
     device: torch.device,
-    between: ReplicaSum | None,
 ) -> tuple[list[Slot], ReducedGradients]:
     """Every rank holds whole weights, except the layers in `cuts`; it steps on all of them, or on those that it
     owns. The gradients of those `apart` are summed by other ranks than `Grid.shards`, and owned by one of these."""
@@ -233,4 +221,5 @@ def _unsharded(
         * (1 if name in cuts else grid.tensor.count)
         for name in weights
     }
-    return slots, ReducedGradients(weights, grid.shards, owner_of, holders, between, apart)
+    ranks = grid.shards if owner_of else grid.data
+    return slots, ReducedGradients(weights, ranks, owner_of, holders, apart, grid.replicas)

@@ -3,8 +3,7 @@ sent while the backward pass still runs.
 
 Stage 0 sums them on all ranks. Stage 1 gives each parameter, whole, to one rank (Muon orthogonalises whole matrices):
 the sum goes to its owner, which alone has its float32 master and optimiser state, steps, and sends the new weight to
-all. With replicas (`gristmill.trainer.parallel.replicas`) the ranks of one of them do so, and sum what they have over
-the replicas.
+all. With replicas the ranks of one of them do so, and owners sum what they have over the replicas.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
 from gristmill.trainer.parallel.ranks import ALONE, RankGroup
-from gristmill.trainer.parallel.replicas import ReplicaSum, TwoLevels
 from gristmill.trainer.step.gradients import BUCKET, Bucket, BucketedGradients
 
 
@@ -47,8 +45,8 @@ class RankBucket(Bucket):
 
 
 class ReducedGradients(BucketedGradients):
-    """`owner_of` None: stage 0. `copies`: how many ranks hold a parameter's summed gradient. `between`: where `ranks`
-    are those of one replica. `apart`: parameters that other ranks sum than `ranks` (experts)."""
+    """`owner_of` None: stage 0. `copies`: how many ranks hold a parameter's summed gradient. `apart`: parameters
+    that other ranks sum than `ranks` (experts). `replicas`: owners of the same, where `ranks` are one replica's."""
 
     _buckets: list[RankBucket]  # type: ignore[assignment]
 
@@ -58,18 +56,14 @@ class ReducedGradients(BucketedGradients):
         ranks: RankGroup,
         owner_of: Mapping[str, int] | None = None,
         copies: Mapping[str, int] | None = None,
-        between: ReplicaSum | None = None,
         apart: Mapping[str, RankGroup] | None = None,
+        replicas: RankGroup = ALONE,
     ) -> None:
-        self._ranks, self._between = ranks, between
-        self._stream: Any = None
-        device = next(iter(weights.values())).device
-        if between is not None and device.type == "cuda":
-            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._ranks, self._replicas = ranks, replicas
         super().__init__(_buckets_of(weights, owner_of or {}, copies or {}, ranks, apart or {}))
 
     def keep_in_place(self) -> None:
-        self._may_stay = self._ranks.count == 1 and self._between is None
+        self._may_stay = self._ranks.count == 1
 
     def accumulate(self, output: Tensor | GradientEdge, gradient: Tensor | None, final: bool) -> None:
         """Of a part of the model. `final`: what arrives is the last of this update for these weights."""
@@ -90,6 +84,8 @@ class ReducedGradients(BucketedGradients):
                 bucket.work = None
             if not bucket.is_own:
                 bucket.flat = None
+            elif bucket.owner is not None and bucket.flat is not None:
+                self._replicas.total(bucket.flat)
 
     def filled(self, bucket: Bucket) -> None:
         """All ranks send their buckets in one order."""
@@ -97,11 +93,9 @@ class ReducedGradients(BucketedGradients):
         if not isinstance(bucket, RankBucket):
             raise TypeError("a bucket that no ranks sum")
         ranks = bucket.ranks
-        if self._between is not None:
-            bucket.work = TwoLevels(flat, bucket.owner, ranks, self._between, self._full, self._stream)
-        elif ranks.count == 1:
+        if ranks.count == 1:
             return
-        elif bucket.owner is None:
+        if bucket.owner is None:
             bucket.work = torch.distributed.all_reduce(flat, group=ranks.group, async_op=True)
         else:
             bucket.work = torch.distributed.reduce(flat, group=ranks.group, group_dst=bucket.owner, async_op=True)

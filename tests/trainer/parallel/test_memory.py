@@ -28,13 +28,14 @@ from gristmill.trainer.model.fp8 import use_fp8
 from gristmill.trainer.model.model import Block, Decoder, initialise, rotation_of
 from gristmill.trainer.model.shapes import DecoderShape, Mixture, shape_named
 from gristmill.trainer.parallel.context import ContextAttention, ContextRanks, Shared, Stretch, way_of
-from gristmill.trainer.parallel.memory import kept_of_token, memory_of
+from gristmill.trainer.parallel.memory import kept_of_token
 from gristmill.trainer.parallel.pipeline import DeferredWeights
 from gristmill.trainer.parallel.pipeline_plan import plan_for
 from gristmill.trainer.parallel.ranks import RankGroup
 from gristmill.trainer.parallel.spread import spread
 from gristmill.trainer.run.settings import SCHEDULES, SPLIT, Schedule, Training
 from gristmill.trainer.step.recompute import Recompute, is_costly, with_recompute
+from tests.trainer.tiny import memory
 
 T = 1024
 SHAPE = DecoderShape(1000, 256, 4, 8, 2, 768)
@@ -51,7 +52,7 @@ def test_blocks_keep_what_was_said(
     for name in ("_fits_matmul", "_fits_gated_mlp"):
         monkeypatch.setattr(matmuls, name, lambda *tensors: linears == "fused")
     fp8 = linears == "fp8"
-    said = memory_of(shape, T, recompute=recompute, fused_linears=linears == "fused", fp8=fp8)
+    said = memory(shape, T, fused_linears=linears == "fused", recompute=recompute, linears="fp8" if fp8 else "bf16")
     # One hidden state: what leaves the last block is the head's. Of a sparse one there are two, and chosen experts.
     left = (1 if shape.experts is None else 3) * 2 * T * shape.hidden + 32 * shape.layers * fp8  # scales
     assert abs(kept_bytes(shape, recompute, fp8=fp8) - said.activations) <= left
@@ -145,7 +146,8 @@ def test_the_compiler_keeps_no_more(monkeypatch: pytest.MonkeyPatch, recompute: 
     )
 
 
-FUSED, FULL, SELECTIVE = {"fused_linears": True}, {"recompute": "full"}, {"recompute": "selective"}
+FUSED, FP8 = {"fused_linears": True}, {"linears": "fp8"}
+FULL, SELECTIVE = {"recompute": "full"}, {"recompute": "selective"}
 # GiB of the rank with most on H200s, shape, tokens of a pass, and what else is not the default: benchmarks/training,
 # layouts.py, ranks.py, speed.py and experts.py (docs/training.md).
 MEASURED: list[tuple[float, str, int, dict[str, Any]]] = [
@@ -170,20 +172,20 @@ MEASURED: list[tuple[float, str, int, dict[str, Any]]] = [
     (38.53, "1.3b", 65_536, FULL | {"passes": 4}),
     (39.23, "1.3b", 65_536, FULL | {"passes": 2, "ranks": 2, "context": 2}),
     (28.69, "1.3b", 65_536, FULL | {"passes": 2, "zero": 2, "ranks": 2}),
-    (39.22, "1.3b", 16_384, {"parts": 2, "schedule": "1f1b"}),
-    (47.59, "1.3b", 16_384, {"parts": 2, "schedule": "interleaved"}),
-    (39.85, "1.3b", 16_384, {"parts": 2, "schedule": "zb1p"}),
-    (39.07, "1.3b", 16_384, {"parts": 2, "schedule": "zbv"}),
-    (36.57, "1.3b", 16_384, {"parts": 4, "schedule": "1f1b"}),
-    (43.03, "1.3b", 16_384, {"parts": 4, "schedule": "interleaved"}),
-    (36.79, "1.3b", 16_384, {"parts": 4, "schedule": "zb1p"}),
-    (35.76, "1.3b", 16_384, {"parts": 4, "schedule": "zbv"}),
-    (30.83, "1.3b", 16_384, FUSED | {"parts": 4, "schedule": "1f1b"}),
-    (35.91, "1.3b", 16_384, FUSED | {"parts": 4, "schedule": "interleaved"}),
-    (34.17, "1.3b", 16_384, {"fp8": True, "parts": 4, "schedule": "1f1b"}),
-    (39.97, "1.3b", 16_384, {"fp8": True, "parts": 4, "schedule": "interleaved"}),
+    (39.22, "1.3b", 16_384, {"pipeline": 2, "pipeline_schedule": "1f1b"}),
+    (47.59, "1.3b", 16_384, {"pipeline": 2, "pipeline_schedule": "interleaved"}),
+    (39.85, "1.3b", 16_384, {"pipeline": 2, "pipeline_schedule": "zb1p"}),
+    (39.07, "1.3b", 16_384, {"pipeline": 2, "pipeline_schedule": "zbv"}),
+    (36.57, "1.3b", 16_384, {"pipeline": 4, "pipeline_schedule": "1f1b"}),
+    (43.03, "1.3b", 16_384, {"pipeline": 4, "pipeline_schedule": "interleaved"}),
+    (36.79, "1.3b", 16_384, {"pipeline": 4, "pipeline_schedule": "zb1p"}),
+    (35.76, "1.3b", 16_384, {"pipeline": 4, "pipeline_schedule": "zbv"}),
+    (30.83, "1.3b", 16_384, FUSED | {"pipeline": 4, "pipeline_schedule": "1f1b"}),
+    (35.91, "1.3b", 16_384, FUSED | {"pipeline": 4, "pipeline_schedule": "interleaved"}),
+    (34.17, "1.3b", 16_384, FP8 | {"pipeline": 4, "pipeline_schedule": "1f1b"}),
+    (39.97, "1.3b", 16_384, FP8 | {"pipeline": 4, "pipeline_schedule": "interleaved"}),
     (104.9, "4b-a1.3b", 32_768, {}),
-    (105.4, "4b-a1.3b", 32_768, {"fp8": True}),
+    (105.4, "4b-a1.3b", 32_768, FP8),
     (69.5, "4b-a1.3b", 8192, {}),
     (97.36, "4b-a1.3b", 16_384, {"passes": 16}),
     (73.12, "4b-a1.3b", 16_384, {"passes": 8, "zero": 1, "ranks": 2}),
@@ -195,9 +197,9 @@ MEASURED: list[tuple[float, str, int, dict[str, Any]]] = [
 def test_as_gpus_measured(way: tuple[float, str, int, dict[str, Any]]) -> None:
     measured, name, tokens, others = way
     shape, others = shape_named(name, 50_304), dict(others)
-    if parts := others.pop("parts", None):
-        others |= {"plan": plan_for(shape, parts, others.pop("schedule")), "passes": 16}
-    assert memory_of(shape, tokens, **others).peak / 2**30 == pytest.approx(measured, rel=0.02)
+    if "pipeline" in others:
+        others["passes"] = 16
+    assert memory(shape, tokens, **others).peak / 2**30 == pytest.approx(measured, rel=0.02)
 
 
 class Peak(TorchDispatchMode):
@@ -260,7 +262,7 @@ def test_ranks_of_a_pipeline_keep_what_was_said(monkeypatch: pytest.MonkeyPatch,
                         weight.grad = None
                 elif deferred:
                     assert len(deferred.gradients((stage, micro))) == 4 * len(range(*plan.layers[stage]))
-    said = memory_of(shape, T, passes=8, plan=plan, place=rank)
+    said = memory(shape, T, passes=8, place=rank, pipeline=2, pipeline_schedule=schedule)
     gradients = 2 * sum(weight.numel() for weight in held)
     assert not begun and said.activations < peak.most < said.activations + gradients + said.block
 
@@ -292,18 +294,17 @@ def alive(pretended: Any, others: set[int]) -> int:
 
 def test_each_way_to_save_memory_does() -> None:
     shape = shape_named("1.3b", 50_304)
-    plain = memory_of(shape, 32_768)
+    plain = memory(shape, 32_768)
     assert 40e9 < plain.activations < 60e9 and plain.weights == 2 * shape.parameters and plain.peak < 100e9
-    peaks = [memory_of(shape, 32_768, recompute=recompute).peak for recompute in ("none", "selective", "full")]
+    peaks = [memory(shape, 32_768, recompute=recompute).peak for recompute in ("none", "selective", "full")]
     assert peaks[0] > peaks[1] > peaks[2]
-    stages = [memory_of(shape, 4096, zero=zero, ranks=8) for zero in (0, 1, 2, 3)]
+    stages = [memory(shape, 4096, zero=zero, ranks=8) for zero in (0, 1, 2, 3)]
     held = [of.weights + of.masters + of.gradients + of.optimizer for of in stages]
     assert held[0] > held[1] > held[2] > held[3]
-    assert memory_of(shape, 4096, tensor=4).activations < memory_of(shape, 4096).activations
-    assert memory_of(shape, 4096, offload=True).peak < memory_of(shape, 4096).peak
-    assert memory_of(shape, 32_768, ranks=2, passes=2).peak == plain.peak + memory_of(shape, 32_768, ranks=2).gradients
-    assert plain.gradients == 2 * shape.parameters < memory_of(shape, 32_768, passes=2).gradients
-    assert plain.facts()["peak"] == plain.peak
+    assert memory(shape, 4096, tensor=4).activations < memory(shape, 4096).activations
+    assert memory(shape, 4096, offload=True).peak < memory(shape, 4096).peak
+    assert memory(shape, 32_768, ranks=2, passes=2).peak == plain.peak + memory(shape, 32_768, ranks=2).gradients
+    assert plain.gradients == 2 * shape.parameters < memory(shape, 32_768, passes=2).gradients
 
 
 def test_products_and_attention_are_kept() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,8 +18,6 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from gristmill.trainer.model.shapes import DecoderShape
-from gristmill.trainer.parallel.memory import memory_of
-from gristmill.trainer.parallel.pipeline_plan import plan_for
 from gristmill.trainer.parallel.ranks import ALONE
 from gristmill.trainer.parallel.spread import spread
 from gristmill.trainer.step import checkpoint
@@ -44,6 +43,7 @@ from tests.trainer.parallel.layouts import (
     resumed,
     together,
 )  # fmt: skip
+from tests.trainer.tiny import memory
 
 pytestmark = pytest.mark.run
 
@@ -274,23 +274,13 @@ def test_gradients_that_are_not_finite_leave_all_as_it_was(ranks: Path, name: st
 @pytest.mark.parametrize("name", COUNTED)
 def test_memory_is_as_predicted(ranks: Path, name: str) -> None:
     layout = COUNTED[name]
-    plan = plan_for(SHAPE, 2, "1f1b") if layout.pipeline > 1 else None
-    predicted = [
-        memory_of(
-            layout.shape,
-            1,
-            precision=layout.precision,
-            zero=layout.zero,
-            ranks=2 // layout.tensor // layout.pipeline,
-            tensor=layout.tensor,
-            experts=layout.experts,
-            muon=layout.optimizer == Muon(),
-            passes=PIECES,
-            plan=plan,
-            place=rank,
-        )
-        for rank in range(2)
-    ]
+    settings: dict[str, Any] = {
+        name: getattr(layout, name) for name in ("precision", "zero", "tensor", "experts", "optimizer", "pipeline")
+    }
+    if layout.pipeline > 1:
+        settings["pipeline_schedule"] = "1f1b"
+    of_stage = 2 // layout.tensor // layout.pipeline
+    predicted = [memory(layout.shape, 1, of_stage, PIECES, place=rank, **settings) for rank in range(2)]
     found = [json.loads((ranks / f"counted {name}.{rank}.json").read_text()) for rank in range(2)]
     slices = 4 * layout.shape.parameters // 2
     weights = sum(each.weights for each in predicted)
