@@ -4,7 +4,7 @@ checked settings; errors name file, line, field and a likely spelling."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from fractions import Fraction
 from pathlib import Path
@@ -20,8 +20,6 @@ from gristmill.pipeline.recipe.yaml_settings import SettingsSource
 
 if TYPE_CHECKING:
     from gristmill.mixing.curriculum.curriculum import Schedule
-    from gristmill.trainer.parallel.cards import Cards
-    from gristmill.trainer.parallel.planner import Layout, Task
     from gristmill.trainer.run.settings import Training
 
 EXAMPLE = "recipes/training/small_model.yaml"
@@ -263,8 +261,7 @@ class RunPlan(Settings):
         dict[str, Any] | None,
         Field(
             json_schema_extra=PLACEMENT,
-            description="of parallel: auto, what is not to be measured: count, per_host, kind, memory_gb, tflops,"
-            " link_gb_s, network_gb_s, host_memory_gb",
+            description="of parallel: auto, what is not to be measured: count, per_host, memory_gb, host_memory_gb",
         ),
     ] = None
 
@@ -285,10 +282,7 @@ class TrainPlan(RunPlan):
     ] = None
     model: Annotated[
         str | ShapeNumbers,
-        Field(
-            description="a shape's name (10m to 8b) or its numbers; a folder or hub id of the Llama family; or"
-            " {upcycle: FOLDER, experts: {number: 8, active: 2}}, which makes experts of a dense one"
-        ),
+        Field(description="a shape's name (10m to 8b) or its numbers; or a folder or hub id of the Llama family"),
     ]
     tokens: Annotated[
         Count | None, Field(description="of the whole run, padding counted; or give training.updates")
@@ -429,23 +423,3 @@ def place_in(message: str, place: Place = ("training",)) -> tuple[Place, str]:
     if len(steps) == 1:
         steps += [word for word in [what.split(" ")[0]] if word in {field.name for field in fields(Training)}]
     return (*place, *steps[1:]), what
-
-
-def lay_out(
-    loaded: LoadedPlan[Any], task: Callable[[Cards], Task], ranks: int, only_planned: bool
-) -> tuple[Layout, int]:
-    """What `parallel: auto` chooses, and over how many ranks; RecipeError says why there is nothing to choose."""
-    from gristmill.trainer.parallel.cards import cards_from
-    from gristmill.trainer.parallel.planner import NoLayout, choose
-
-    try:
-        cards = cards_from(loaded.plan.cards or {}, ranks)
-    except ValueError as error:
-        place, _, what = str(error).partition(": ")
-        raise loaded.wrong(tuple(place.split(".")), what) from error
-    if cards.count != ranks and not only_planned:
-        raise loaded.wrong(("cards",), f"count is {cards.count:,}, the run has {ranks:,}; --dry-run plans for others")
-    try:
-        return choose(task(cards)), cards.count
-    except NoLayout as error:
-        raise loaded.wrong(("parallel",), str(error)) from error

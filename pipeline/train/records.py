@@ -87,7 +87,7 @@ class Start(TypedDict, total=False):
 
     shape: JSONObject
     seed: int
-    model: str  # its folder; with a shape, which is another than its own, it is upcycled
+    model: str  # its folder
     fingerprint: str
 
 

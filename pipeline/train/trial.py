@@ -137,7 +137,7 @@ def rows_that_fit(
     import psutil
     import torch
 
-    from gristmill.trainer.parallel.costs import rank_memory
+    from gristmill.trainer.parallel.memory import rank_memory
 
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
     needed = {rows: rank_memory(shape, training, 1, row_length, rows).peak for rows in candidates}

@@ -105,23 +105,18 @@ def what_is_read(job: Job, training: Training) -> tuple[RowSet, RowOrder]:
 
 
 def first_model(begin: Start, device: torch.device) -> Decoder:
-    """Loaded, upcycled where the shape is another than the folder's, or with random weights."""
+    """Loaded, or with random weights."""
     import torch
 
     from gristmill.trainer.model.attention import fastest
     from gristmill.trainer.model.llama import load_llama
     from gristmill.trainer.model.model import Decoder, initialise
     from gristmill.trainer.model.shapes import DecoderShape
-    from gristmill.trainer.model.upcycling import upcycled
 
-    shape = DecoderShape.from_facts(begin["shape"]) if "shape" in begin else None
     if "model" in begin:
-        model = load_llama(begin["model"], device, attend=fastest(device))
-        return model if shape is None or model.shape == shape else upcycled(model, shape, begin["seed"])
-    if shape is None:
-        raise RuntimeError("a job that begins with nothing")
+        return load_llama(begin["model"], device, attend=fastest(device))
     with torch.device(device):
-        model = Decoder(shape, fastest(device))
+        model = Decoder(DecoderShape.from_facts(begin["shape"]), fastest(device))
     return initialise(model, begin["seed"])
 
 
@@ -219,18 +214,14 @@ def harness(job: Job, device: torch.device) -> dict[str, float]:
         return {}
     import torch
     from lm_eval import simple_evaluate  # type: ignore[import-not-found]
-    from tokenizers import Tokenizer
 
     from gristmill.shards.reader import open_shards
     from gristmill.trainer.evaluation.harness import harness_model
-    from gristmill.trainer.model.attention import fastest
-    from gristmill.trainer.model.llama import load_llama
 
     meta = open_shards(next(iter(job["stages"][0]["weights"]))).meta
     dtype = torch.bfloat16 if job["training"]["precision"] == "bf16" else torch.float32
-    model = load_llama(Path(job["folder"]) / "model", device, dtype, fastest(device)).eval()
-    tokenizer = Tokenizer.from_file(str(job["tokenizer"]))
-    asked = harness_model(model, tokenizer, meta.row_length, device, before=job["before"], end=meta.eos_id)
+    folder, tokenizer = Path(job["folder"]) / "model", Path(str(job["tokenizer"]))
+    asked = harness_model(folder, tokenizer, meta.row_length, device, dtype, before=job["before"], end=meta.eos_id)
     found = simple_evaluate(model=asked, tasks=list(tasks))["results"]
     return {
         f"{task}.{name.partition(',')[0]}": float(value)

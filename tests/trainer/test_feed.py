@@ -58,12 +58,6 @@ def test_all_steps_of_all_updates(loader: Loader) -> None:
     assert loader.place == 0
 
 
-def test_batches_are_left_out(loader: Loader) -> None:
-    with Feed(loader, 12, CPU, frozenset({12, 24, 60})) as feed:
-        places = [step.read.place for step in feed.steps()]
-    assert places == [p for p in range(0, 12 * len(loader), 12) if p not in (12, 24, 60)]
-
-
 def test_it_reads_no_further_than_it_may(loader: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
     whole = Loader.next_batch

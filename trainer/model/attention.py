@@ -8,8 +8,8 @@ last key (as in flash attention).
 
 On CUDA in half precision: flash-attn-4 where it is installed, on Hopper or later (`fastest`; measured 1.4 to 1.8 times
 the next, forward and backward, by benchmarks/training/gpu_kernels.py); else `varlen_attn` of torch 2.11 (flash
-attention 2: Ampere and later); else flex_attention (`gristmill.trainer.model.flex`). Elsewhere, and in float32: torch's
-scaled_dot_product_attention, sequences of equal length at a time.
+attention 2: Ampere and later). Elsewhere, and in float32: torch's scaled_dot_product_attention, sequences of equal
+length at a time.
 """
 
 from __future__ import annotations
@@ -180,11 +180,7 @@ def fastest(device: torch.device) -> Attend:
     generation = torch.cuda.get_device_capability(device)[0]
     if generation >= HOPPER and find_spec("flash_attn") and find_spec("flash_attn.cute"):
         return attend_flash4
-    if generation >= AMPERE:
-        return attend
-    from gristmill.trainer.model.flex import attend_flex  # half a second to import
-
-    return attend_flex
+    return attend if generation >= AMPERE else attend_by_length
 
 
 def attend_by_length(

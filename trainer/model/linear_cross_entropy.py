@@ -40,13 +40,6 @@ def linear_cross_entropy(
     return total
 
 
-@torch.no_grad()
-def linear_losses(hidden_TC: Tensor, weight_VC: Tensor, targets_T: Tensor, rows: int = ROWS) -> Tensor:
-    """The loss of each row, float32, T; 0 where the target is -100. For evaluation: no gradients."""
-    losses: Tensor = _losses(*_cast_for_autocast(hidden_TC, weight_VC), targets_T, 0.0, rows)
-    return losses
-
-
 def _cast_for_autocast(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     device = hidden.device.type
     if torch.is_autocast_enabled(device) and hidden.dtype != torch.float64:

@@ -84,26 +84,25 @@ def shape_of(config: Any, where: str) -> DecoderShape:
     kv_heads = config.get("num_key_value_heads", KEY_VALUE_HEADS[kind])
     context = whole("max_position_embeddings", CONTEXTS[kind])
     base, scaling = _positions(config, context, where, ROPE_BASES.get(kind, 10_000.0))
+    facts = {
+        "vocabulary": whole("vocab_size"),
+        "hidden": hidden,
+        "layers": layers,
+        "heads": heads,
+        "kv_heads": heads if kv_heads is None else kv_heads,
+        "mlp": whole("intermediate_size"),
+        "head_size": _head_size(kind, hidden // heads) if config.get("head_dim") is None else whole("head_dim"),
+        "context": context,
+        "rope_base": base,
+        "rope_scaling": scaling,
+        "norm_eps": _number(config, "rms_norm_eps", EPS.get(kind, 1e-6), where),
+        "tied": config.get("tie_word_embeddings") is True,
+        "windows": _windows(config, kind, layers, where),
+        "qk_norm": _qk_norm(config, kind),
+        "experts": _mixture(config, kind, layers, where) if kind in MIXTURES else None,
+    }
     try:
-        return DecoderShape(
-            vocabulary=whole("vocab_size"),
-            hidden=hidden,
-            layers=layers,
-            heads=heads,
-            kv_heads=heads if kv_heads is None else kv_heads,
-            mlp=whole("intermediate_size"),
-            head_size=_head_size(kind, hidden // heads) if config.get("head_dim") is None else whole("head_dim"),
-            context=context,
-            rope_base=base,
-            rope_scaling=scaling,
-            norm_eps=_number(config, "rms_norm_eps", EPS.get(kind, 1e-6), where),
-            tied=config.get("tie_word_embeddings") is True,
-            windows=_windows(config, kind, layers, where),
-            qk_norm=_qk_norm(config, kind),
-            experts=_mixture(config, kind, layers, where) if kind in MIXTURES else None,
-        )
-    except LlamaError:
-        raise
+        return DecoderShape.from_facts(facts)
     except ValueError as error:
         raise LlamaError(f"{where}: {error}") from error
 
@@ -170,7 +169,7 @@ def _qk_norm(config: Json, kind: str) -> Literal["head", "width"] | None:
     return "head" if normed else None
 
 
-def _mixture(config: Json, kind: str, layers: int, where: str) -> Mixture:
+def _mixture(config: Json, kind: str, layers: int, where: str) -> dict[str, Any]:
     def whole(names: tuple[str, ...], default: int, least: int = 1) -> int:
         name = next((name for name in names if config.get(name) is not None), names[0])
         value = config.get(name, default)
@@ -199,15 +198,15 @@ def _mixture(config: Json, kind: str, layers: int, where: str) -> Mixture:
         if not isinstance(given, list) or any(type(layer) is not int for layer in given):
             raise LlamaError(f"{where}: mlp_only_layers is {given!r}, and must be a list of layers")
         dense = tuple(layer for layer in given if 0 <= layer < layers)
-    return Mixture(
-        number=whole(("num_experts", "num_local_experts", "n_routed_experts"), number),
-        active=whole(("num_experts_per_tok",), active),
-        width=whole((width,), {"qwen3_moe": 768, "glm4_moe": 1408}.get(kind, 0)),
-        router="sigmoid" if sigmoid else "softmax",
-        normalised=kind == "mixtral" or config.get("norm_topk_prob", sigmoid) is True,
-        shared=whole(("n_shared_experts",), 1, 0) if sigmoid else 0,
-        dense=dense,
-    )
+    return {
+        "number": whole(("num_experts", "num_local_experts", "n_routed_experts"), number),
+        "active": whole(("num_experts_per_tok",), active),
+        "width": whole((width,), {"qwen3_moe": 768, "glm4_moe": 1408}.get(kind, 0)),
+        "router": "sigmoid" if sigmoid else "softmax",
+        "normalised": kind == "mixtral" or config.get("norm_topk_prob", sigmoid) is True,
+        "shared": whole(("n_shared_experts",), 1, 0) if sigmoid else 0,
+        "dense": dense,
+    }
 
 
 def _family(shape: DecoderShape) -> tuple[str, dict[str, Any]]:

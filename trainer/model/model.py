@@ -23,7 +23,7 @@ from gristmill.shards.batch import NO_LABEL
 from gristmill.trainer.model.attention import CAUSAL, Attend, Window, attend
 from gristmill.trainer.model.experts import Experts, Routed, Router, auxiliary_loss
 from gristmill.trainer.model.fused import add_rms_norm, rms_norm, rms_norm_beside, rotary_qkv
-from gristmill.trainer.model.linear_cross_entropy import linear_cross_entropy, linear_losses
+from gristmill.trainer.model.linear_cross_entropy import linear_cross_entropy
 from gristmill.trainer.model.matmuls import Sum, add_linear, apply_linear, gated_mlp
 from gristmill.trainer.model.packed import PackedTokens
 from gristmill.trainer.model.shapes import DecoderShape, Mixture, RopeScaling
@@ -196,10 +196,6 @@ class Decoder(nn.Module):
             return total
         auxiliary = auxiliary_loss(self.routers, routed, packed.targets_T != NO_LABEL)
         return total if auxiliary is None else total + (auxiliary - auxiliary.detach())
-
-    def losses(self, packed: PackedTokens) -> Tensor:
-        """Each token's cross-entropy, float32, T; 0 where there is no target. For evaluation: no gradients."""
-        return linear_losses(self.hidden(packed), self.head_weight, packed.targets_T)
 
     def logits(self, packed: PackedTokens) -> Tensor:
         """T x V; for small inputs."""

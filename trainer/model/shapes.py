@@ -8,28 +8,35 @@ and `1.3b` are active for each token.
 
 from __future__ import annotations
 
-import dataclasses
-import math
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from gristmill.trainer.checked import CHECKED, Count, from_json
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Whole = Annotated[int, Field(ge=0, strict=True)]
+Switch = Annotated[bool, Field(strict=True)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=CHECKED)
 class RopeScaling:
     """Longer waves turn slower, as in Llama 3.1: those longer than `context / low` by `factor`, those shorter than
     `context / high` not at all."""
 
-    factor: float
-    low: float
-    high: float
-    context: int
+    factor: Positive
+    low: Positive
+    high: Positive
+    context: Count
 
     def __post_init__(self) -> None:
-        if self.factor <= 0 or self.low <= 0 or self.high <= self.low or self.context < 1:
-            raise ValueError(f"{self}: factor, low and context are above 0, and high is above low")
+        if self.high <= self.low:
+            raise ValueError(f"high {self.high} is not above low {self.low}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=CHECKED)
 class Mixture:
     """A mixture of experts in place of the MLP: each token goes to `active` of `number` experts of inner width `width`.
 
@@ -39,72 +46,51 @@ class Mixture:
     see every token. `dense`: layers, counted from 0, that keep an ordinary MLP.
     """
 
-    number: int
-    active: int
-    width: int
+    number: Annotated[int, Field(ge=2, strict=True)]
+    active: Count
+    width: Count
     router: Literal["softmax", "sigmoid"] = "softmax"
-    normalised: bool = True
-    shared: int = 0
-    dense: tuple[int, ...] = ()
+    normalised: Switch = True
+    shared: Whole = 0
+    dense: tuple[Whole, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, least in (("number", 2), ("active", 1), ("width", 1), ("shared", 0)):
-            if type(getattr(self, name)) is not int or getattr(self, name) < least:
-                raise ValueError(f"experts.{name} must be a whole number from {least} up, not {getattr(self, name)!r}")
         if self.active > self.number:
-            raise ValueError(f"experts.active {self.active} is more than the {self.number} experts")
-        if self.router not in ("softmax", "sigmoid"):
-            raise ValueError(f"experts.router {self.router!r}: there are softmax and sigmoid")
-        if type(self.normalised) is not bool:
-            raise ValueError(f"experts.normalised must be true or false, not {self.normalised!r}")
-        if any(type(layer) is not int or layer < 0 for layer in self.dense):
-            raise ValueError(f"experts.dense {self.dense}: layers, counted from 0")
+            raise ValueError(f"active {self.active} is more than the {self.number} experts")
         object.__setattr__(self, "dense", tuple(sorted(set(self.dense))))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=CHECKED)
 class DecoderShape:
     """`windows` are given to the blocks in turn: how many tokens a query sees, itself counted; 0 for all before it.
     None given: all see all. `qk_norm`: queries and keys are normed before they are rotated, each head by itself or over
     the width of all heads. With experts in all layers `mlp` means nothing, and is set to the width of one."""
 
-    vocabulary: int
-    hidden: int
-    layers: int
-    heads: int
-    kv_heads: int
-    mlp: int
-    head_size: int = 0  # 0: hidden / heads
-    context: int = 4096
-    rope_base: float = 10_000.0
+    vocabulary: Count
+    hidden: Count
+    layers: Count
+    heads: Count
+    kv_heads: Count
+    mlp: Count
+    head_size: Whole = 0  # 0: hidden / heads
+    context: Count = 4096
+    rope_base: Positive = 10_000.0
     rope_scaling: RopeScaling | None = None
-    norm_eps: float = 1e-5
-    tied: bool = False
-    windows: tuple[int, ...] = ()
+    norm_eps: Positive = 1e-5
+    tied: Switch = False
+    windows: tuple[Whole, ...] = ()
     qk_norm: Literal["head", "width"] | None = None
     experts: Mixture | None = None
 
     def __post_init__(self) -> None:
-        for name in ("vocabulary", "hidden", "layers", "heads", "kv_heads", "mlp", "context"):
-            if type(getattr(self, name)) is not int or getattr(self, name) < 1:
-                raise ValueError(f"{name} must be a whole number above 0, not {getattr(self, name)!r}")
         if not self.head_size:
             if self.hidden % self.heads:
                 raise ValueError(f"{self.heads} heads do not share a width of {self.hidden} equally; say head_size")
             object.__setattr__(self, "head_size", self.hidden // self.heads)
-        if type(self.head_size) is not int or self.head_size < 1:
-            raise ValueError(f"head_size must be a whole number above 0, not {self.head_size!r}")
         if self.heads % self.kv_heads:
             raise ValueError(f"{self.heads} query heads cannot share {self.kv_heads} key-value heads equally")
         if self.head_size % 2:
             raise ValueError(f"head_size {self.head_size}: rotary positions turn pairs, so it must be even")
-        for name in ("rope_base", "norm_eps"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be a number above 0, not {getattr(self, name)!r}")
-        if any(type(window) is not int or window < 0 for window in self.windows):
-            raise ValueError(f"windows {self.windows}: whole numbers, 0 for no limit")
-        if self.qk_norm not in (None, "head", "width"):
-            raise ValueError(f"qk_norm {self.qk_norm!r}: there are head and width")
         if self.experts is not None:
             if self.experts.dense and self.experts.dense[-1] >= self.layers:
                 raise ValueError(f"experts.dense {self.experts.dense}: there are the layers 0 to {self.layers - 1}")
@@ -155,37 +141,13 @@ class DecoderShape:
         return blocks + norms + self.hidden + self.vocabulary * self.hidden * (1 if self.tied else 2)
 
     def facts(self) -> dict[str, Any]:
-        """As JSON has it. What a dense shape of the Llama family lacks is left out: runs from before know no such
-        fields."""
-        facts = dataclasses.asdict(self)
-        return {name: value for name, value in facts.items() if name not in ("qk_norm", "experts") or value is not None}
+        """As JSON has it."""
+        return asdict(self)
 
     @classmethod
     def from_facts(cls, facts: dict[str, Any]) -> DecoderShape:
-        scaling, experts, windows = facts.get("rope_scaling"), facts.get("experts"), facts.get("windows", ())
-        if not isinstance(windows, list | tuple):
-            raise ValueError(f"windows are a list of whole numbers, one for each block in turn, not {windows!r}")
-        return cls(
-            **{
-                **facts,
-                "rope_scaling": RopeScaling(**scaling) if scaling else None,
-                "windows": tuple(windows),
-                "experts": mixture_from(experts) if experts else None,
-            }
-        )
-
-
-def mixture_from(facts: Any, width: int | None = None) -> Mixture:
-    """From JSON; `width`: of an expert, where it is not given."""
-    if not isinstance(facts, dict):
-        raise ValueError(f"experts are given as {{number: 8, active: 2, width: 1024}}, not {facts!r}")
-    known = [field.name for field in dataclasses.fields(Mixture)]
-    if unknown := sorted(facts.keys() - set(known)):
-        raise ValueError(f"experts.{unknown[0]}: no such field; there are {', '.join(known)}")
-    given = {**({} if width is None else {"width": width}), **facts, "dense": tuple(facts.get("dense", ()))}
-    if missing := [name for name in known[:3] if name not in given]:
-        raise ValueError(f"experts.{missing[0]} is missing")
-    return Mixture(**given)
+        """ValueError names what is wrong, in a line."""
+        return from_json(cls, facts, "shape")
 
 
 NAMED: dict[str, dict[str, Any]] = {

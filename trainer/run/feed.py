@@ -60,8 +60,8 @@ class _Ready(NamedTuple):
 
 
 class Feed:
-    """The steps of one update after another, from the position of `loader` (which does not move); batches at the
-    places `left_out` are skipped. `part`: what is computed here of a line of rows (None: all).
+    """The steps of one update after another, from the position of `loader` (which does not move). `part`:
+    what is computed here of a line of rows (None: all).
 
     A context: leaving it ends the thread. The thread's errors are raised by `update`.
     """
@@ -71,7 +71,6 @@ class Feed:
         loader: Loader,
         rows_per_step: int,
         device: torch.device,
-        left_out: frozenset[int] = frozenset(),
         depth: int = DEPTH,
         part: Part | None = None,
     ) -> None:
@@ -79,7 +78,6 @@ class Feed:
         self._loader = loader.standing_here()
         self._rows_per_step = rows_per_step
         self._device = device
-        self._left_out = left_out
         self._ready: Queue[_Ready | BaseException | None] = Queue(depth)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="feed", daemon=True)
@@ -147,9 +145,6 @@ class Feed:
     def _read(self) -> Iterator[Step]:
         while True:
             place = self._loader.place
-            if place in self._left_out:
-                self._loader.skip(1)
-                continue
             batch = self._loader.next_batch()
             if batch is None:
                 return

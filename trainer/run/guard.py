@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field
@@ -30,23 +30,15 @@ class UnsoundRun(RuntimeError):
 
 @dataclass(frozen=True, config=CHECKED)
 class Guard:
-    """`skip` leaves a bad update out and goes on. `back` returns to the last checkpoint and goes on from there without
-    the offending batch.
+    """`loss_times` and `norm_times` are how many deviations above the median are too far (None: only what is not finite
+    is refused). Before `least` updates were accepted nothing finite is. After `in_a_row` refused updates the run
+    stops."""
 
-    `loss_times` and `norm_times` are how many deviations above the median are too far (None: only what is not finite is
-    refused). Before `least` updates were accepted nothing finite is. `around`: with `back`, so many batches before and
-    after the offending one are left out too (Chowdhery et al. 2022 leave out 200 to 500). After `in_a_row` refused
-    updates, or `returns` returns, the run stops.
-    """
-
-    action: Literal["skip", "back"] = "skip"  # leave the update out, or return to the last checkpoint
     loss_times: Deviations | None = 15.0  # deviations above the median that are too far
     norm_times: Deviations | None = 50.0  # the same for the gradient's norm
     window: Count = 128  # accepted updates that it compares with
     least: Count = 32  # before so many nothing finite is refused
     in_a_row: Count = 10  # so many refused updates end the run
-    around: Annotated[int, Field(ge=0)] = 0  # back: batches on both sides that are left out too
-    returns: Count = 10  # so many returns end the run
 
     def __post_init__(self) -> None:
         if self.least > self.window:

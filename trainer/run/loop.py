@@ -24,7 +24,7 @@ from gristmill.shards.loader import Loader
 from gristmill.trainer.model.model import Decoder
 from gristmill.trainer.run import progress, reporting
 from gristmill.trainer.run.averaging import average_last
-from gristmill.trainer.run.batch_search import TooLarge, largest_step, step_rows_on_cpu
+from gristmill.trainer.run.batch_search import TooLarge, step_rows_on_cpu
 from gristmill.trainer.run.feed import DEPTH, BatchFacts, Feed
 from gristmill.trainer.run.guard import UnsoundRun, Watch, sound
 from gristmill.trainer.run.progress import BadRun, Progress
@@ -34,7 +34,7 @@ from gristmill.trainer.run.stopping import StopAsked, Stopped, reproducible, sto
 from gristmill.trainer.run.unlocking import BucketsOpened, Unlocked, log_from_facts
 from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.balance import BALANCE
-from gristmill.trainer.step.checkpoint import CheckpointError, Due
+from gristmill.trainer.step.checkpoint import CheckpointError
 from gristmill.trainer.step.stepper import Stepper, stepper_of
 from gristmill.trainer.step.world import ONE, World
 
@@ -108,12 +108,11 @@ class OneDevice:
             device=device,
         )
 
-    def step_rows(self, stepper: Stepper, loader: Loader, training: Training, scratch: Path) -> int:
+    def step_rows(self, stepper: Stepper, loader: Loader, training: Training) -> int:
         """Rows of a step where none are configured."""
-        rows = training.rows_per_update
-        if stepper.device.type != "cuda":
-            return step_rows_on_cpu(rows, loader.shards.meta.row_length, rows)
-        return largest_step(stepper, loader, rows, scratch, stepper.device)
+        if stepper.device.type == "cuda":
+            raise BadRun("rows_per_step is not given; `on=over(ALONE)` (trainer/parallel) predicts what fits")
+        return step_rows_on_cpu(training.rows_per_update, loader.shards.meta.row_length, training.rows_per_update)
 
 
 ONE_DEVICE = OneDevice()
@@ -196,15 +195,12 @@ class TrainingRun:
         self.progress.rows_per_step = self._rows_per_step()
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)  # of the run, not of what was tried before
-        if self.training.guard.action == "back" and not checkpoint.steps(self.checkpoints):
-            self._save()
         self.reporter.begin(self.progress)
 
-    def _restore(self, due: Due | None = None) -> None:
-        """From the newest checkpoint that is whole; the one before it leads to the same. With `due`, from those that
-        were due first."""
+    def _restore(self) -> None:
+        """From the newest checkpoint that is whole; the one before it leads to the same."""
         first_error: CheckpointError | None = None
-        for path in reversed(checkpoint.order_due_last(checkpoint.steps(self.checkpoints), due)):
+        for path in reversed(checkpoint.steps(self.checkpoints)):
             try:
                 restored = Progress.from_facts(self.stepper.load(path).facts)
             except CheckpointError as error:
@@ -225,20 +221,19 @@ class TrainingRun:
         return (
             self.training.rows_per_step
             or self.progress.rows_per_step
-            or self.on.step_rows(self.stepper, self.loader, self.training, self.folder / ".search")
+            or self.on.step_rows(self.stepper, self.loader, self.training)
         )
 
     def train(self) -> None:
-        """Starts a new feed whenever the rows on their way are not those to read next: after a return to a
-        checkpoint, or when a bucket is opened."""
+        """Starts a new feed whenever the rows on their way are not those to read next: when a bucket is opened."""
         while not self._ended():
             progress.set_back(self.loader, self.progress.loader)
-            rows_per_step, left_out = self.progress.rows_per_step, frozenset(self.progress.left_out)
+            rows_per_step = self.progress.rows_per_step
             if rows_per_step is None:
                 raise RuntimeError("rows_per_step is not settled")
             steps = self.training.rows_per_update // self.world.readers // rows_per_step
             depth = max(DEPTH, steps) if self.stepper.passes_at_once else DEPTH
-            with Feed(self.loader, rows_per_step, self.device, left_out, depth, self.stepper.part_of) as feed:
+            with Feed(self.loader, rows_per_step, self.device, depth, self.stepper.part_of) as feed:
                 stale = False
                 while not stale and not self._ended():
                     self._update(feed)
@@ -273,8 +268,8 @@ class TrainingRun:
         first = next(steps, None)
         if first is None:
             raise BadRun(
-                f"{self.loader.shards.folder}: the rows end after {update:,} of {self.training.updates:,} updates "
-                f"({len(self.progress.left_out):,} batches were left out); give the loader more epochs"
+                f"{self.loader.shards.folder}: the rows end after {update:,} of {self.training.updates:,} updates; give "
+                "the loader more epochs"
             )
         read = first.read
         counts = self.world.total_read(_to_device([read.counted, read.tokens], self.device))
@@ -303,8 +298,7 @@ class TrainingRun:
         stop_asked_here = self.asked.name is not None and self.world.count == 1
         if not (reports or saves or opens or evaluates or stop_asked_here):
             return False
-        if self._fetch_pending():
-            return True
+        self._fetch_pending()
         signals = [name for name in self.world.gather(self.asked.name) if name]
         opened = opens and self._open_bucket()
         if reports:
@@ -322,12 +316,11 @@ class TrainingRun:
             )
         return opened
 
-    def _fetch_pending(self) -> bool:
-        """Synchronises with the device and processes the updates since the last time. Returns whether the run went
-        back to a checkpoint."""
+    def _fetch_pending(self) -> None:
+        """Synchronises with the device and processes the updates since the last time."""
         pending, self.pending = self.pending, []
         if not pending:
-            return False
+            return
         fetched = torch.stack([numbers for *_, numbers in pending]).tolist()
         for (update, read, share, _), (loss, norm, accepted, counted, tokens, *limits) in zip(
             pending, fetched, strict=True
@@ -339,9 +332,8 @@ class TrainingRun:
             self.reporter.add(result)
             if result.accepted:
                 self._accept(result)
-            elif self._refuse(result):
-                return True
-        return False
+            else:
+                self._refuse(result)
 
     def _accept(self, result: UpdateResult) -> None:
         now = self.progress
@@ -354,8 +346,7 @@ class TrainingRun:
         if self.training.unlocking is not None:
             now.stage_losses = [*now.stage_losses, result.loss][-2 * self.training.unlocking.smooth :]
 
-    def _refuse(self, result: UpdateResult) -> bool:
-        """Returns whether the run went back to a checkpoint."""
+    def _refuse(self, result: UpdateResult) -> None:
         now, guard = self.progress, self.training.guard
         now.refused += 1
         now.in_a_row += 1
@@ -368,35 +359,6 @@ class TrainingRun:
                 f"{result.norm:.4g}). Lower the rate, look at the rows from place {result.read.place:,} on, or set "
                 "guard.loss_times and norm_times higher"
             )
-        if guard.action == "skip" or overflow:
-            return False
-        if now.returns >= guard.returns:
-            raise UnsoundRun(
-                f"update {result.update:,} is refused ({result.reason}) after {now.returns} returns to a checkpoint "
-                "(guard.returns)"
-            )
-        batch = self.loader.batch_rows
-        around = range(result.read.place - guard.around * batch, result.read.place + (guard.around + 1) * batch, batch)
-        self.reporter.clock(now)
-        self._restore(self.training.checkpoint_due)
-        restored = self.progress
-        # A checkpoint above it, of a stop, would be resumed by the next session, which would go back again.
-        if self.world.first:
-            checkpoint.remove_after(self.checkpoints, restored.update)
-        self.world.wait()
-        restored.left_out = sorted({*restored.left_out, *now.left_out, *around})
-        restored.returns, restored.refused = now.returns + 1, now.refused
-        restored.seconds, restored.joules = now.seconds, now.joules
-        dropped_events = [
-            *now.went_back[len(restored.went_back) :],
-            {**reporting.refused_event(result), "back_to": restored.update},
-        ]  # their lines are dropped
-        restored.went_back, restored.line_events = (
-            [*restored.went_back, *dropped_events],
-            [*restored.line_events, *dropped_events],
-        )
-        self.reporter.begin(restored)
-        return True
 
     def _open_bucket(self) -> bool:
         """Opens the next bucket, if it is time."""
@@ -446,7 +408,7 @@ class TrainingRun:
         weights = self.stepper.weights()
         if self.world.first:
             if self.training.average > 1:
-                weights = average_last(self.checkpoints, self.training.average, due=self.training.checkpoint_due)
+                weights = average_last(self.checkpoints, self.training.average, self.training.checkpoint_due)
             save_llama(weights, self.stepper.model.shape, self.folder / progress.MODEL, tokenizer)
 
     def outcome(self) -> Outcome:

@@ -36,10 +36,9 @@ class BadRun(ValueError):
 
 @dataclass
 class Progress:
-    """`update` is how many were made, refused ones counted. `loader` is its state after what they read; `left_out` are
-    places of batches that are passed over, `log` what buckets were opened when, `best` the target's best value and
-    `not_better` the measurements since, `went_back` the events of all returns,
-    `line_...` what waits for the next line of metrics."""
+    """`update` is how many were made, refused ones counted. `loader` is its state after what they read; `log` is
+    what buckets were opened when, `best` the target's best value and `not_better` the measurements since, `line_...` what
+    waits for the next line of metrics."""
 
     update: int = 0
     tokens: int = 0
@@ -49,16 +48,13 @@ class Progress:
     joules: float | None = None
     refused: int = 0
     in_a_row: int = 0
-    returns: int = 0
     rows_per_step: int | None = None
     loader: dict[str, Any] = field(default_factory=dict)
-    left_out: list[int] = field(default_factory=list)
     watch: dict[str, Any] = field(default_factory=lambda: {"losses": [], "norms": []})
     log: list[dict[str, Any]] = field(default_factory=list)
     stage_losses: list[float] = field(default_factory=list)
     best: float | None = None
     not_better: int = 0
-    went_back: list[dict[str, Any]] = field(default_factory=list)
     line_losses: list[float] = field(default_factory=list)
     line_events: list[dict[str, Any]] = field(default_factory=list)
 

@@ -19,17 +19,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from gristmill.kernels.common.energy import Energy, machine_name, meter_for
-from gristmill.trainer.model.flops import Flops, flops_of, peak_of
+from gristmill.kernels.common.energy import Energy, grams_co2, machine_name, meter_for
+from gristmill.trainer.model.flops import Flops, flops_of, mfu, peak_of
 from gristmill.trainer.model.shapes import DecoderShape
 from gristmill.trainer.run.feed import BatchFacts
-from gristmill.trainer.run.metrics import MemoryUse, Metrics, Work, line_of, memory_in_use
+from gristmill.trainer.run.metrics import Metrics, memory_in_use
 from gristmill.trainer.run.progress import METRICS, Progress
 from gristmill.trainer.run.settings import Training
 from gristmill.trainer.run.unlocking import BucketsOpened
 from gristmill.trainer.step.world import World
 
-BOARD = "tensorboard"
 Told = Callable[[Mapping[str, Any]], None]
 # Of a process: its machine, joules of its device and of all processors there.
 Reading = tuple[str, float | None, float | None]
@@ -100,12 +99,10 @@ class Reporter:
         self._close()
 
     def begin(self, now: Progress) -> None:
-        """At the start, and again after a return to a checkpoint: lines of later updates are dropped."""
-        self._close()
-        self._began = self._began or (now.tokens, now.seconds)
+        """At the start: lines of updates after the checkpoint are dropped."""
+        self._began = (now.tokens, now.seconds)
         if self._world.first:
-            board = self._folder / BOARD if self._training.tensorboard else None
-            self._metrics = Metrics(self._folder / METRICS, now.update, board)
+            self._metrics = Metrics(self._folder / METRICS, now.update)
         self._restart()
 
     def add(self, result: UpdateResult) -> None:
@@ -120,30 +117,30 @@ class Reporter:
         seconds = time.perf_counter() - self._line_at - self._paused
         energy = self._meter.read()
         by_process = self._world.gather(self._of_this_process(energy - self._line_energy))
-        flops = sum((Flops(*facts["flops"]) for facts in by_process), Flops(0, 0, 0, 0))
-        work = Work(
-            self._tokens,
-            flops,
-            seconds,
-            Energy(
-                self._of_devices(facts["energy"] for facts in by_process),
-                _of_machines(facts["energy"] for facts in by_process),
-            ),
-        )
-        memory = MemoryUse(max(facts["memory"] for facts in by_process), max(facts["peak"] for facts in by_process))
-        losses = now.line_losses
-        line = line_of(
-            now.update,
-            now.tokens,
-            sum(losses) / len(losses) if losses else math.nan,
-            self._training.optimizer.rate * self._last.share,
-            self._last.norm,
-            work,
-            memory,
-            peak=self._peak,
-            grams_per_kwh=self._training.grams_per_kwh,
-            events=now.line_events,
-        )
+        flops = sum((of_one for of_one, _, _ in by_process), Flops(0, 0, 0, 0))
+        readings, memory = ([facts[place] for facts in by_process] for place in (1, 2))
+        joules, losses = self._of_devices(readings), now.line_losses
+        line: dict[str, Any] = {
+            "step": now.update,
+            "tokens": now.tokens,
+            "loss": sum(losses) / len(losses) if losses else math.nan,
+            "rate": self._training.optimizer.rate * self._last.share,
+            "norm": self._last.norm,
+            "seconds": round(seconds, 6),
+            "tokens_per_second": _rate(self._tokens, seconds),
+            "matmul_flops_per_second": _rate(flops.matmul, seconds),
+            "attention_flops_per_second": _rate(flops.attention, seconds),
+            "mfu": mfu(flops, seconds, self._peak) if seconds else None,
+            "memory": max(used for used, _ in memory),
+            "peak_memory": max(most for _, most in memory),
+            "joules": joules,
+            "tokens_per_joule": _rate(self._tokens, joules),
+            "processor_joules": _of_machines(readings),
+        }
+        if self._training.grams_per_kwh is not None:
+            line["grams_co2"] = grams_co2(joules, self._training.grams_per_kwh)
+        if now.line_events:
+            line["events"] = now.line_events
         self._write({**line, **also})
         now.line_losses, now.line_events = [], []
         if self._lines:
@@ -201,16 +198,9 @@ class Reporter:
     def _of_devices(self, readings: Iterable[Reading]) -> float | None:
         return _sum(device for _, device, _ in readings) if self._device.type == "cuda" else _of_machines(readings)
 
-    def _of_this_process(self, energy: Energy) -> dict[str, Any]:
+    def _of_this_process(self, energy: Energy) -> tuple[Flops, Reading, tuple[int, int]]:
         lengths = np.concatenate(self._lengths) if self._lengths and self._world.reports else np.zeros(0, np.int64)
-        flops = flops_of(self._shape, lengths)
-        memory = memory_in_use(self._device)
-        return {
-            "flops": [flops.matmul_forward, flops.matmul_backward, flops.attention_forward, flops.attention_backward],
-            "energy": self._reading(energy),
-            "memory": memory.now,
-            "peak": memory.peak,
-        }
+        return flops_of(self._shape, lengths), self._reading(energy), memory_in_use(self._device)
 
     def _write(self, line: dict[str, Any]) -> None:
         if self._metrics is not None:
@@ -246,3 +236,7 @@ def _of_machines(readings: Iterable[Reading]) -> float | None:
 def _sum(values: Any) -> float | None:
     readings = list(values)
     return None if any(value is None for value in readings) else sum(readings)
+
+
+def _rate(count: float, per: float | None) -> float | None:
+    return count / per if per else None

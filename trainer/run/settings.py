@@ -2,8 +2,7 @@
 
 Settings are of two kinds. Those of `WAYS` say how the machine does it; another choice gives the same run to
 rounding, and a run may resume with others than it began with. All the rest are what the run is (`identity`): the
-folder of one run is never resumed by another. `checkpoint_every` is of the second kind where the model depends on
-it: where checkpoints are averaged, and where the guard goes back to one and leaves out the batches around.
+folder of one run is never resumed by another. `checkpoint_every` is of the second kind where checkpoints are averaged.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ Recompute = Literal["none", "selective", "full"]
 Zero = Literal[0, 1, 2, 3]
 Linears = Literal["bf16", "fp8"]
 Schedule = Literal["1f1b", "interleaved", "zb1p", "zbv"]  # of a pipeline
-ReplicaGradients = Literal["float32", "bf16", "int8"]
 
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 TWO_STAGES = ("interleaved", "zbv")  # schedules that give each rank two stages
@@ -44,7 +42,7 @@ MICROS = 4  # micro-batches for each stage of a pipeline, where rows_per_step is
 WAYS = (
     "rows_per_step", "recompute", "zero", "tensor", "context", "replicas", "pipeline", "pipeline_schedule", "experts",
     "offload", "compile", "deterministic",
-    "checkpoint_every", "keep", "metrics_every", "tensorboard", "grams_per_kwh",
+    "checkpoint_every", "keep", "metrics_every", "grams_per_kwh",
 )  # fmt: skip
 
 
@@ -57,8 +55,7 @@ class Training:
     `precision`: bf16 holds bf16 weights and float32 masters, fp16 float32 weights and scales the loss. `linears`: the
     blocks' matmuls in fp8 (gristmill.trainer.model.fp8). `zero`: what is sharded over the ranks (0 nothing, 1 the
     optimiser's state and masters, 2 gradients too, 3 weights too); `tensor` ranks share each layer, `context` ranks
-    each row; in each of `replicas` groups of neighbours, one a host, the same is sharded, and `replica_gradients` is
-    what they send each other. The blocks are cut into `pipeline` parts, which work on micro-batches of `rows_per_step`
+    each row; in each of `replicas` groups of neighbours, one a host, the same is sharded. The blocks are cut into `pipeline` parts, which work on micro-batches of `rows_per_step`
     rows in the order of `pipeline_schedule` (None: the quickest by prediction). `experts` ranks share the experts,
     whose loads `balance` keeps even (None: its defaults). `offload` keeps the optimiser's state on the CPU. All of it
     is in `gristmill.trainer.parallel`.
@@ -85,9 +82,8 @@ class Training:
     tensor: Count = 1  # ranks that share each layer
     context: Count = 1  # ranks that share each row
     replicas: Count = 1  # groups of neighbours, one a host, that shard the same
-    replica_gradients: ReplicaGradients = "float32"  # what groups send each other
     pipeline: Count = 1  # parts into which the blocks are cut
-    pipeline_schedule: Schedule | None = None  # by prediction unless given
+    pipeline_schedule: Schedule | None = None  # by the number of parts unless given
     experts: Count = 1  # ranks that share the experts
     balance: Balance | None = None  # how experts' loads are kept even
     offload: bool = False  # keeps the optimiser's state on the CPU
@@ -99,7 +95,6 @@ class Training:
     keep: Count = 2  # so many last checkpoints
     average: Count = 1  # the final model is the mean of so many last checkpoints
     metrics_every: Count = 10  # a line after so many updates
-    tensorboard: bool = False  # writes its events too
     grams_per_kwh: Number | None = None  # of CO2; metrics then have grams
     guard: Guard = GUARD  # against updates that are not finite or far off
     unlocking: Unlocking | None = None  # opens buckets of a curriculum as the loss falls
@@ -116,8 +111,8 @@ class Training:
             raise ValueError(
                 f"patience {self.patience} goes with average 1: a run that ends early has fewer checkpoints"
             )
-        if self.checkpoint_every is None and (self.average > 1 or self.guard.action == "back"):
-            raise ValueError("checkpoint_every is None, but average and guard.action 'back' need checkpoints")
+        if self.checkpoint_every is None and self.average > 1:
+            raise ValueError("checkpoint_every is None, but average needs checkpoints")
         if self.checkpoint_every and self.average > -(-self.updates // self.checkpoint_every):
             raise ValueError(
                 f"average {self.average}: {self.updates:,} updates leave fewer checkpoints, one every "
@@ -125,8 +120,6 @@ class Training:
             )
         if self.linears == "fp8" and self.precision != "bf16":
             raise ValueError(f"linears 'fp8' go with precision 'bf16', not {self.precision!r}")
-        if self.replica_gradients != "float32" and self.precision == "fp16":
-            raise ValueError(f"replica_gradients {self.replica_gradients!r} do not go with precision 'fp16'")
         if self.pipeline > 1 and self.zero >= 2:
             raise ValueError(f"pipeline {self.pipeline} goes with zero 0 or 1 in its stages, not {self.zero}")
         if self.pipeline > 1 and self.replicas > 1:
@@ -212,18 +205,8 @@ class Training:
 
     def identity(self) -> dict[str, Any]:
         """What makes two runs the same run."""
-        checkpoints_tell = self.average > 1 or (self.guard.action == "back" and self.guard.around > 0)
-        ways = {*WAYS} - {"checkpoint_every"} if checkpoints_tell else WAYS
-        facts = {name: value for name, value in self.facts().items() if name not in ways}
-        for name, value in (
-            ("replica_gradients", "float32"),
-            ("balance", None),
-            ("data_seed", None),
-            ("patience", None),
-        ):
-            if facts[name] == value:
-                del facts[name]  # runs that began before there was the setting have none
-        return facts
+        ways = {*WAYS} - ({"checkpoint_every"} if self.average > 1 else set())
+        return {name: value for name, value in self.facts().items() if name not in ways}
 
 
 def layout_faults(

@@ -8,8 +8,8 @@
 The folder is written under another name, synced, and renamed: a reader never sees half of one. Optimiser state is
 stored by the names of parameters, so it does not depend on their order. Tensors are whole in the files, one after
 another: where processes hold parts of them (`Tensors`), a run may resume with other processes. States of random
-generators are tensors of the second file, one for each process, and so is what a process has of its own. Files are
-safetensors (a length, a JSON header, the bytes). Nothing is pickled.
+generators are tensors of the second file, one for each process. Files are safetensors (a length, a JSON header, the
+bytes). Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,12 +34,11 @@ from gristmill.trainer.step.world import ONE, World
 
 VERSION = 1
 STATE, MODEL, OPTIMIZER = "state.json", "model.safetensors", "optimizer.safetensors"
-RANDOM, OWN = "random.", "own."  # followed by the number of a process
+RANDOM = "random."  # followed by the number of a process
 NAME = re.compile(r"step-(\d{8,})")
 
 # Whether a run makes a checkpoint after this many updates in any case; others are made when it is told to stop.
 Due = Callable[[int], bool]
-
 
 CODES = {
     torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
@@ -56,7 +55,6 @@ class Restored:
     step: int
     facts: dict[str, Any]
     also: dict[str, Any] = field(default_factory=dict)
-    own: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -112,20 +110,17 @@ def save(
     keep: int = 2,
     also: Mapping[str, Any] | None = None,
     due: Due | None = None,
-    own: Mapping[str, Tensor] | None = None,
     tensors: Tensors = WHOLE,
 ) -> Path:
     """Writes `folder/step-NNNNNNNN` and keeps the newest `keep`. `weights` are those that the optimizer steps on, and
     buffers.
 
     Every process of `tensors.world` calls this and the first one writes. `also`: state of the run that its facts do not
-    hold; `own`: tensors of this process alone. A checkpoint that is not `due` (None: all are) never displaces one that
-    is.
+    hold. A checkpoint that is not `due` (None: all are) never displaces one that is.
     """
     final, world = folder / f"step-{step:08d}", tensors.world
     scalars, states = _optimizer_state(optimizer)
     states |= _random_state(world.number)
-    states |= {f"{OWN}{world.number}.{name}": tensor for name, tensor in (own or {}).items()}
     if world.first:
         for abandoned in folder.glob(".step-*"):
             shutil.rmtree(abandoned, ignore_errors=True)
@@ -150,7 +145,8 @@ def save(
             }
             (draft / STATE).write_text(json.dumps(state, indent=1, sort_keys=True, allow_nan=False), encoding="utf-8")
     if world.first:
-        for old in order_due_last(steps(folder), due)[:-keep]:
+        kept_last = sorted(steps(folder), key=lambda path: (due is None or due(step_of(path)), step_of(path)))
+        for old in kept_last[:-keep]:
             if old != final:
                 _remove(old)
     world.wait()
@@ -195,20 +191,8 @@ def steps(folder: Path) -> list[Path]:
     return sorted(complete, key=step_of)
 
 
-def remove_after(folder: Path, step: int) -> None:
-    """The checkpoints of later steps, whose updates will be made differently."""
-    for path in steps(folder):
-        if step_of(path) > step:
-            _remove(path)
-
-
 def step_of(path: Path) -> int:
     return int(path.name[5:])
-
-
-def order_due_last(paths: Sequence[Path], due: Due | None) -> list[Path]:
-    """Checkpoints, oldest first, with those that were due (None: all) after those that were not."""
-    return list(paths) if due is None else sorted(paths, key=lambda path: (due(step_of(path)), step_of(path)))
 
 
 def load(
@@ -237,13 +221,7 @@ def load(
     with safe_open(path / OPTIMIZER, "pt") as file:
         _restore_optimizer(optimizer, tensors, shapes, state["scalars"], file, path)
         _restore_random(file, world)
-        mine = f"{OWN}{world.number}."
-        own = {
-            key.removeprefix(mine): file.get_tensor(key)
-            for key in file.keys()  # noqa: SIM118
-            if key.startswith(mine)
-        }
-    return Restored(state["step"], state["facts"], state.get("also", {}), own)
+    return Restored(state["step"], state["facts"], state.get("also", {}))
 
 
 def _read_state(path: Path) -> tuple[dict[str, Any], str]:
@@ -296,7 +274,7 @@ def _restore_optimizer(
     named = _named(optimizer)
     fused = any(group.get("fused") for group in optimizer.param_groups)
     optimizer.state.clear()
-    keys = [full_key for full_key in file.keys() if not full_key.startswith((RANDOM, OWN))]  # noqa: SIM118
+    keys = [full_key for full_key in file.keys() if not full_key.startswith(RANDOM)]  # noqa: SIM118
     for full_key in [*scalars, *keys]:
         key, _, name = full_key.partition(":")
         if name not in shapes:

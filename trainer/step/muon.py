@@ -14,8 +14,8 @@ well as 1 and needs only matmuls: in bf16 on CUDA, all matrices of one shape in 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, overload
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
 
 import torch
 from pydantic.dataclasses import dataclass
@@ -24,7 +24,7 @@ from torch.optim.adamw import adamw
 
 from gristmill.trainer.checked import CHECKED, BelowOne, Number
 from gristmill.trainer.model.model import Block, SparseBlock
-from gristmill.trainer.step.optim import AdamW, Clip, MasterLookup, loop_arguments, parameter_groups
+from gristmill.trainer.step.optim import AdamW, Clip, MasterLookup, parameter_groups
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 STEPS = 5
@@ -71,16 +71,12 @@ class Muon:
         }
         adamw_groups = [_without(group, set(matrices)) for group in parameter_groups(model, self.adamw, masters)]
         adamw = {"way": "adamw", "betas": self.adamw.betas, "eps": self.adamw.eps}
-        return MuonOptimizer(
-            [
-                muon_group,
-                *(
-                    {**group, **adamw, **loop_arguments(self.adamw.loop, group["params"])}
-                    for group in adamw_groups
-                    if group["names"]
-                ),
-            ]
-        )
+        of_the_rest = [
+            {**group, **adamw, "fused": all(p.is_cuda for p in group["params"]), "foreach": None}
+            for group in adamw_groups
+            if group["names"]
+        ]
+        return MuonOptimizer([muon_group, *of_the_rest])
 
 
 def _without(group: dict[str, Any], names: set[str]) -> dict[str, Any]:
@@ -112,23 +108,14 @@ class MuonOptimizer(torch.optim.Optimizer):
     def __init__(self, groups: list[dict[str, Any]]) -> None:
         super().__init__(groups, {})
 
-    @overload
-    def step(self, closure: None = None) -> None: ...
-    @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
         found_inf: Tensor | None = getattr(self, "found_inf", None)
         for group in self.param_groups:
             if group["way"] == "muon":
                 self._by_muon(group, found_inf)
             else:
                 self._by_adamw(group, found_inf)
-        return loss
 
     def _by_muon(self, group: dict[str, Any], found_inf: Tensor | None) -> None:
         named = zip(group["names"], group["params"], strict=True)
@@ -138,10 +125,10 @@ class MuonOptimizer(torch.optim.Optimizer):
         overflow = None if found_inf is None else found_inf.to(learning[0][0].device) > 0
         decay, rate = 1 - group["lr"] * group["weight_decay"], group["lr"]
         for parameters, rows in _batches_of_equal_shape(learning):
-            directions = torch.stack([gather_whole(self._direction(p, group, overflow)) for p in parameters])
+            directions = torch.stack([self._direction(p, group, overflow) for p in parameters])
             steps = orthogonalise(directions, rows, group["scale"])
             for parameter, step in zip(parameters, steps, strict=True):
-                moved = parameter * decay - shard_like(step.to(parameter.dtype), parameter) * rate
+                moved = parameter * decay - step.to(parameter.dtype) * rate
                 parameter.copy_(moved if overflow is None else torch.where(overflow, parameter, moved))
 
     def _direction(self, parameter: Tensor, group: dict[str, Any], overflow: Tensor | None) -> Tensor:
@@ -199,23 +186,6 @@ def _batches_of_equal_shape(
     for (shape, rows), parameters in batches.items():
         batch_size = max(1, AT_ONCE // max(1, shape.numel()))
         yield from ((parameters[start : start + batch_size], rows) for start in range(0, len(parameters), batch_size))
-
-
-def gather_whole(tensor: Tensor) -> Tensor:
-    """All of a tensor that is sharded over ranks (a DTensor), on each rank: only a whole matrix has singular
-    vectors."""
-    full: Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-    return full
-
-
-def shard_like(tensor: Tensor, other: Tensor) -> Tensor:
-    """Sharded over the ranks as `other` is; each takes its part of what all have."""
-    if not hasattr(other, "full_tensor"):
-        return tensor
-    from torch.distributed.tensor import distribute_tensor  # more than a second to import
-
-    mesh, placements = other.device_mesh, other.placements  # type: ignore[attr-defined]
-    return distribute_tensor(tensor, mesh, placements, src_data_rank=None)
 
 
 def orthogonalise(matrices: Tensor, rows: Sequence[int], scale: Scale) -> Tensor:

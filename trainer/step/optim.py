@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Protocol
 
 import torch
 from pydantic import Field
@@ -26,18 +26,13 @@ from gristmill.trainer.checked import CHECKED, BelowOne, Number
 from gristmill.trainer.step.precision import Precision
 from gristmill.trainer.step.world import ONE, World
 
-Loop = Literal["fused", "foreach", "single"]
 # A norm that gradients are scaled down to; math.inf clips nothing. Elsewhere 0 means none; here nothing would be left.
 Clip = Annotated[float, Field(gt=0)]
 
 
 @checked_dataclass(frozen=True, config=CHECKED)
 class AdamW:
-    """Settings. `faster` multiplies the rate of the parameters whose names begin so: (("heads.", 10.0),).
-
-    `loop`: one kernel for many parameters, an operation at a time for many, or one parameter at a time; None: fused on
-    CUDA, else torch's choice.
-    """
+    """Settings. `faster` multiplies the rate of the parameters whose names begin so: (("heads.", 10.0),)."""
 
     rate: Number = 1e-4  # peak learning rate
     weight_decay: Number = 0.01  # of matrices, but not of embeddings
@@ -45,25 +40,13 @@ class AdamW:
     eps: Number = 1e-8  # added to the root of the second moment
     clip: Clip = 1.0  # largest norm of all gradients
     faster: tuple[tuple[str, float], ...] = ()  # beginnings of names, and by how much their rate is larger
-    loop: Loop | None = None  # fused on CUDA, else torch's choice unless given
 
     def optimizer(self, model: nn.Module, masters: MasterLookup | None = None) -> torch.optim.AdamW:
         """For the parameters of `model` that learn, or for their float32 masters."""
         groups = parameter_groups(model, self, masters)
-        loop_options = loop_arguments(self.loop, [p for group in groups for p in group["params"]])
-        one_pass = (
-            masters is not None and self.loop is None and all(p.is_cuda for group in groups for p in group["params"])
-        )
-        return (OnePassAdamW if one_pass else torch.optim.AdamW)(
-            groups, lr=self.rate, betas=self.betas, eps=self.eps, **loop_options
-        )
-
-
-def loop_arguments(loop: Loop | None, parameters: Sequence[Tensor]) -> dict[str, Any]:
-    """As arguments of torch's optimisers."""
-    if loop is None:
-        return {"fused": all(p.is_cuda for p in parameters), "foreach": None}
-    return {"fused": loop == "fused", "foreach": loop == "foreach"}
+        fused = all(p.is_cuda for group in groups for p in group["params"])
+        kind = OnePassAdamW if fused and masters is not None else torch.optim.AdamW
+        return kind(groups, lr=self.rate, betas=self.betas, eps=self.eps, fused=fused)
 
 
 def parameter_groups(model: nn.Module, settings: AdamW, masters: MasterLookup | None = None) -> list[dict[str, Any]]:
@@ -304,7 +287,7 @@ def update(
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
     world.sum_gradients(learning)
-    norm = clip_gradients(learning, clip)
+    norm = nn.utils.clip_grad_norm_(learning, clip)
     step_if_finite(optimizer, norm)
     return Update(total, norm)
 
@@ -316,26 +299,3 @@ def step_if_finite(optimizer: torch.optim.Optimizer, norm: Tensor) -> None:
         optimizer.step()
     elif norm.isfinite():
         optimizer.step()
-
-
-def clip_gradients(parameters: Sequence[Tensor], most: float) -> Tensor:
-    """The norm of all gradients together; they are scaled down to `most`."""
-    gradients = [p.grad for p in parameters if p.grad is not None]
-    norm = gradient_norm(gradients)
-    torch._foreach_mul_(gradients, (most / (norm + 1e-6)).clamp(max=1.0))
-    return norm
-
-
-@torch.no_grad()
-def gradient_norm(gradients: Sequence[Tensor]) -> Tensor:
-    """Of all gradients together, in float32 at the least: the norm of a bf16 tensor is not rounded to bf16 on the way.
-    On the device of the first one."""
-    norms: list[Tensor] = []
-    for dtype in dict.fromkeys(gradient.dtype for gradient in gradients):
-        of_dtype = [gradient for gradient in gradients if gradient.dtype == dtype]
-        norms += torch._foreach_norm(of_dtype, 2, dtype=torch.promote_types(dtype, torch.float32))
-    if not norms:
-        return torch.zeros(())
-    widest = torch.float64 if any(norm.dtype == torch.float64 for norm in norms) else torch.float32
-    total: Tensor = torch.linalg.vector_norm(torch.stack([norm.to(norms[0].device, widest) for norm in norms]))
-    return total

@@ -69,26 +69,18 @@ class LossScale:
         Of several ranks with gradients of their own, use the largest.
         """
         found_inf = torch.zeros((), dtype=torch.float32, device=self.scale.device)
-        if not gradients:
-            return found_inf
-        torch._foreach_mul_(list(gradients), self.scale.reciprocal())
         for dtype in dict.fromkeys(gradient.dtype for gradient in gradients):
-            largest = torch._foreach_norm([gradient for gradient in gradients if gradient.dtype == dtype], float("inf"))
-            found_inf = torch.maximum(found_inf, (~torch.stack(largest).isfinite()).any().float())
+            alike = [gradient for gradient in gradients if gradient.dtype == dtype]
+            torch._amp_foreach_non_finite_check_and_unscale_(alike, found_inf, self.scale.reciprocal())
         return found_inf
 
     @torch.no_grad()
     def update(self, found_inf: Tensor, ignored: Tensor | None = None) -> None:
         """After each update, made or skipped. Where `ignored` is true the scale stays: the update was skipped for
         another reason."""
-        scaling, overflow = self.scaling, found_inf > 0
-        good = torch.where(overflow, 0, self.good + 1)
-        grown = good >= scaling.patience
-        moved = torch.where(overflow, (self.scale * scaling.backoff).clamp(min=scaling.least), self.scale)
-        scale, good = (
-            torch.where(grown, (self.scale * scaling.growth).clamp(max=scaling.most), moved),
-            torch.where(grown, 0, good),
-        )
+        rule, scale, good = self.scaling, self.scale.clone(), self.good.clone()
+        torch._amp_update_scale_(scale, good, found_inf, rule.growth, rule.backoff, rule.patience)
+        scale.clamp_(rule.least, rule.most)
         if ignored is not None:
             scale, good = torch.where(ignored, self.scale, scale), torch.where(ignored, self.good, good)
         self.scale.copy_(scale)

@@ -142,9 +142,7 @@ class Stepper:
     def save(self, folder: Path, step: int, facts: Mapping[str, Any], keep: int = 2, due: Due | None = None) -> None:
         """Every process calls this, the first one writes (`gristmill.trainer.step.checkpoint`)."""
         also = {**({"loss_scale": self.scale.state()} if self.scale else {}), **self.balance.state()}
-        checkpoint.save(
-            folder, step, self._tensors(), self.optimizer, facts, keep, also, due, self._own_state(), self._files
-        )
+        checkpoint.save(folder, step, self._tensors(), self.optimizer, facts, keep, also, due, self._files)
 
     def load(self, path: Path) -> Restored:
         """However many processes saved it. All call this and see the same files."""
@@ -153,7 +151,6 @@ class Stepper:
         self._send_weights()
         if self.scale and "loss_scale" in restored.also:
             self.scale.load_state(restored.also["loss_scale"])
-        self._restore_own(restored.own)
         self.balance.load_state(restored.also)
         return restored
 
@@ -168,13 +165,6 @@ class Stepper:
 
     def _send_weights(self) -> None:
         self._gradients.send_weights()
-
-    def _own_state(self) -> dict[str, Tensor]:
-        """What a checkpoint keeps for this process alone."""
-        return {}
-
-    def _restore_own(self, state: Mapping[str, Tensor]) -> None:
-        pass
 
 
 @torch.no_grad()
@@ -234,7 +224,7 @@ def optimizer_for(model: Decoder, settings: Any, slots: Sequence[Slot], offload:
     """Of the masters in `slots`; the other parameters of the model are another process's."""
     built: torch.optim.Optimizer = settings.optimizer(model, MasterLookup(slots))
     keep_only(built, {slot.name for slot in slots})
-    if offload and getattr(settings, "loop", None) is None:
+    if offload:
         use_fused_kernel(built)
     return built
 

@@ -39,7 +39,7 @@ class World:
         return True
 
     def gather(self, value: Any) -> list[Any]:
-        """The value of each process, in all of them: anything that JSON can carry."""
+        """The value of each process, in all of them."""
         return [value]
 
     def total(self, value: Tensor) -> Tensor:

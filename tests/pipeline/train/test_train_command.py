@@ -102,23 +102,6 @@ def test_done_is_not_done_again(plan: Path, alone: Path) -> None:
         CliRunner().invoke(app, ["train", str(other), "--out", str(alone)], catch_exceptions=False)
 
 
-def test_a_dense_model_becomes_experts(plan: Path, alone: Path) -> None:
-    upcycled = plan.with_name("experts.yaml")
-    model = "model: {upcycle: alone/model, experts: {number: 4, active: 2, router: sigmoid}}\n"
-    before = PLAN[PLAN.index("model:") : PLAN.index("tokens:")]
-    upcycled.write_text(
-        PLAN.replace(before, model).replace("20480", "2048").replace("training:", "training:\n  balance: {bias: 0.01}")
-    )
-    result = json.loads(run(upcycled, "--out", plan.parent / "experts", "--json").stdout)
-    was = json.loads((alone / "result.json").read_text())
-    assert result["updates"] == 4 and result["parameters"] > was["parameters"]
-    assert result["evaluation"]["prose"] == pytest.approx(was["evaluation"]["prose"], rel=0.1)
-    (line,) = [line for line in metrics(plan.parent / "experts") if "expert_load" in line]
-    assert line["step"] == 4 and 1 <= line["expert_load"] < 4 and line["tokens_dropped"] == 0
-    config = json.loads((plan.parent / "experts" / "model" / "config.json").read_text())
-    assert (config["model_type"], config["n_routed_experts"], config["num_experts_per_tok"]) == ("glm4_moe", 4, 2)
-
-
 def test_stopped_it_goes_on_to_the_same_end(plan: Path, alone: Path) -> None:
     out = plan.parent / "stopped"
     process = start(plan, "--out", out)
@@ -174,11 +157,11 @@ def test_two_ranks_that_share_rows_learn_what_one_learns(plan: Path, alone: Path
 
 def test_a_layout_is_planned_for_cards_that_are_elsewhere(plan: Path) -> None:
     far = plan.with_name("far.yaml")
-    cards = "parallel: auto\ncards: {count: 4, per_host: 2, memory_gb: 80, kind: H100}\n"
+    cards = "parallel: auto\ncards: {count: 4, per_host: 2, memory_gb: 80}\n"
     far.write_text(PLAN.replace("  rows_per_step: 4\n", "") + cards)
     shown = " ".join(run(far, "--dry-run").stdout.split())
-    assert "4 H100 of 80 GB, 2 hosts of 2" in shown and "layouts considered, 0 do not fit" in shown
-    assert "zero 0: 1 " in shown and "recompute none: selective" in shown and "ranks 4" in shown
+    assert "4 cards of 80 GB, 2 hosts of 2" in shown and "layouts considered; 0 are faster" in shown
+    assert "recompute none, zero 0" in shown and "ranks 4" in shown
 
     def refused(text: str, *options: str) -> str:
         far.write_text(text)
@@ -194,7 +177,7 @@ def test_a_layout_is_planned_for_cards_that_are_elsewhere(plan: Path) -> None:
     )
     assert "are for `parallel: auto`" in refused(PLAN + cards.partition("\n")[2])
     small = cards.replace("count: 4, per_host: 2", "count: 1").replace("80", "0.00001")
-    assert "fit no layout of 1 H100 of 0 GB" in refused(PLAN + small)
+    assert "fit no layout of 1 cards of 0 GB" in refused(PLAN + small)
 
 
 def test_goes_on_from_a_model_in_the_order_of_one_set(plan: Path, alone: Path) -> None:

@@ -20,12 +20,11 @@ from gristmill.trainer.model.grouped import expert_mlp, wide_matmul
 from gristmill.trainer.model.model import Decoder, SparseBlock, initialise
 from gristmill.trainer.model.packed import pack_documents
 from gristmill.trainer.model.shapes import DecoderShape, Mixture
-from gristmill.trainer.model.upcycling import upcycled, upcycled_shape
-from gristmill.trainer.parallel.memory import memory_of
 from gristmill.trainer.run.settings import Training
 from gristmill.trainer.step.balance import Balance, LoadBalance
 from gristmill.trainer.step.optim import AdamW
 from gristmill.trainer.step.stepper import stepper_of
+from tests.trainer.tiny import memory
 
 MIXTURES = {
     "softmax": Mixture(4, 2, 24),
@@ -188,31 +187,6 @@ def test_steps_of_biases_grow_while_they_point_one_way_and_go_on_from_a_checkpoi
     assert earlier.pace.tolist() == [1.0] * 4 and earlier.load.tolist() == [2.0, 1.0, 0.5, 0.5]
 
 
-@pytest.mark.parametrize("router", ["softmax", "sigmoid"])
-def test_an_upcycled_decoder_begins_as_the_dense_one(router: str) -> None:
-    dense = initialise(Decoder(DecoderShape(61, 32, 2, 4, 2, 48)), 0)
-    shape = upcycled_shape(dense.shape, {"upcycle": "there", "experts": {"number": 8, "active": 2, "router": router}})
-    assert shape.experts is not None and (shape.experts.width, shape.mlp) == (48, 48)
-    model = upcycled(dense, shape, 0)
-    with torch.no_grad():
-        torch.testing.assert_close(model.logits(texts()), dense.logits(texts()), rtol=1e-5, atol=1e-6)
-    chosen = {tuple(sorted(row)) for row in model._routed(texts())[1][0].chosen_TK.tolist()}
-    assert len(chosen) > 1 and sum(p.numel() for p in model.parameters()) == shape.parameters > dense.shape.parameters
-    for wrong, says in (
-        ({"experts": {"number": 8, "active": 9}}, "experts.active 9 is more than the 8 experts"),
-        ({"experts": {"number": 8}}, "experts.active is missing"),
-        ({"experts": {"number": 8, "active": 2, "shared": 1}}, "experts.shared: experts begin as copies"),
-        ({"experts": {"number": 8, "active": 2, "normalised": False}}, "must sum to 1"),
-        ({"experts": {"number": 8, "active": 2, "wide": 3}}, "experts.wide: no such field; there are number, active"),
-        ({"experts": {"number": 8, "active": 2}, "hidden": 3}, "hidden: beside upcycle there is only experts"),
-        ({"experts": 8}, "experts are given as"),
-    ):
-        with pytest.raises(ValueError, match=says):
-            upcycled_shape(dense.shape, wrong)
-    with pytest.raises(ValueError, match="is a mixture of experts already"):
-        upcycled_shape(shape, {"experts": {"number": 8, "active": 2}})
-
-
 def test_only_active_experts_are_work_and_all_are_memory() -> None:
     dense, mixture = DecoderShape(61, 32, 3, 4, 2, 48), sparse(Mixture(8, 2, 24))
     router = 2 * 10 * 3 * 8 * 32
@@ -221,7 +195,7 @@ def test_only_active_experts_are_work_and_all_are_memory() -> None:
         == flops_of(dense, torch.tensor([10]).numpy()).matmul_forward
     )
     assert mixture.active_parameters - 3 * 8 * 32 == dense.parameters < mixture.parameters
-    whole, halves = (memory_of(mixture, 64, zero=1, ranks=4, experts=count) for count in (1, 2))
+    whole, halves = (memory(mixture, 64, zero=1, ranks=4, experts=count) for count in (1, 2))
     of_experts = 3 * 8 * 3 * 32 * 24
     assert whole.weights - halves.weights == 2 * of_experts // 2
     assert (
@@ -247,8 +221,17 @@ def test_layouts_that_do_not_go_together_say_so(wrong: dict[str, int], says: str
 @pytest.mark.parametrize(
     ("facts", "says"),
     [
-        ({"number": 1, "active": 1, "width": 8}, "experts.number must be a whole number from 2 up, not 1"),
-        ({"number": 4, "active": 2, "width": 8, "router": "hash"}, "experts.router 'hash'"),
+        ({"number": 4, "active": 9, "width": 8}, "active 9 is more than the 4 experts"),
+        ({"number": 4, "width": 8}, "shape.experts.active: Field required"),
+        ({"number": 4, "active": 2, "width": 8, "wide": 3}, "shape.experts.wide: no such field; did you mean width"),
+        (
+            {"number": 1, "active": 1, "width": 8},
+            "shape.experts.number: Input should be greater than or equal to 2, not 1",
+        ),
+        (
+            {"number": 4, "active": 2, "width": 8, "router": "hash"},
+            "shape.experts.router: Input should be 'softmax' or 'sigmoid', not 'hash'",
+        ),
         ({"number": 4, "active": 2, "width": 8, "dense": [3]}, "there are the layers 0 to 2"),
         ({"number": 4, "active": 2, "width": 8, "dense": [0, 1, 2]}, "names every layer"),
     ],

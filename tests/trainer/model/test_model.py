@@ -82,13 +82,6 @@ def test_logits_and_gradients_are_those_of_the_formulas(name: str) -> None:
         )
 
 
-def test_losses_of_tokens_add_up_to_the_loss() -> None:
-    model, batch = decoder(small()), pack_documents(documents_of([4, 1, 7]))
-    losses = model.losses(batch)
-    assert (losses == 0).sum() == 3
-    torch.testing.assert_close(losses.sum().double(), model.loss(batch).detach().double(), rtol=1e-6, atol=0)
-
-
 @settings(max_examples=40)
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=8), st.sampled_from([(), (3,), (0, 2)]), st.integers(0, 99))
 def test_packed_documents_answer_as_if_alone(lengths: list[int], windows: tuple[int, ...], seed: int) -> None:
@@ -232,16 +225,16 @@ def test_facts_keep_scaling_and_windows() -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"heads": 0}, "heads must be a whole number above 0, not 0"),
-        ({"hidden": 16.0}, r"hidden must be a whole number above 0, not 16\.0"),
-        ({"layers": True}, "layers must be a whole number above 0, not True"),
+        ({"heads": 0}, "heads\n.* greater than or equal to 1"),
+        ({"hidden": 16.0}, "hidden\n.* valid integer"),
+        ({"layers": True}, "layers\n.* valid integer"),
         ({"hidden": 18}, "4 heads do not share a width of 18 equally; say head_size"),
         ({"kv_heads": 3}, "4 query heads cannot share 3 key-value heads equally"),
         ({"head_size": 5}, "head_size 5: rotary positions turn pairs, so it must be even"),
-        ({"head_size": -2}, "head_size must be a whole number above 0, not -2"),
-        ({"windows": (-1,)}, "whole numbers, 0 for no limit"),
-        ({"rope_base": 0.0}, r"rope_base must be a number above 0, not 0\.0"),
-        ({"norm_eps": math.nan}, "norm_eps must be a number above 0, not nan"),
+        ({"head_size": -2}, "head_size\n.* greater than or equal to 0"),
+        ({"windows": (-1,)}, "windows.0\n.* greater than or equal to 0"),
+        ({"rope_base": 0.0}, "rope_base\n.* greater than 0"),
+        ({"norm_eps": math.nan}, "norm_eps\n.* finite number"),
     ],
 )
 def test_shapes_that_cannot_be_say_why(changes: dict[str, Any], says: str) -> None:
@@ -252,5 +245,5 @@ def test_shapes_that_cannot_be_say_why(changes: dict[str, Any], says: str) -> No
 def test_a_name_that_is_not_known_is_told_those_that_are() -> None:
     with pytest.raises(ValueError, match="no shape is named '7b'; there are 1m, 10m, "):
         shape_named("7b", 100)
-    with pytest.raises(ValueError, match="high is above low"):
+    with pytest.raises(ValueError, match=r"high 1\.0 is not above low 4\.0"):
         RopeScaling(8.0, 4.0, 1.0, 8192)

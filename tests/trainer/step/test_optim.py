@@ -13,12 +13,10 @@ from gristmill.trainer.parallel.ranks import RankGroup
 from gristmill.trainer.step.muon import Muon
 from gristmill.trainer.step.optim import (
     AdamW,
-    Loop,
-    clip_gradients,
-    gradient_norm,
     parameter_groups,
     step_if_finite,
     update,
+    use_fused_kernel,
 )
 from gristmill.trainer.step.precision import autocast_for
 from tests.trainer.forked_ranks import forked
@@ -59,49 +57,22 @@ def test_an_update_from_parts_is_the_update_from_the_whole() -> None:
     assert sorted(group["lr"] for group in optimizer.param_groups) == pytest.approx([0.005, 0.005, 0.015, 0.015])
 
 
-def test_gradients_are_clipped_to_their_common_norm() -> None:
-    parameters = [torch.zeros(2, requires_grad=True), torch.zeros(1, requires_grad=True)]
-    parameters[0].grad, parameters[1].grad = torch.tensor([3.0, 0.0]), torch.tensor([4.0])
-    assert float(clip_gradients(parameters, 1.0)) == 5.0
-    assert parameters[0].grad.tolist() == pytest.approx([0.6, 0], abs=1e-6) and parameters[
-        1
-    ].grad.tolist() == pytest.approx([0.8], abs=1e-6)
-    assert float(clip_gradients(parameters, 10.0)) == pytest.approx(1, abs=1e-5)
-
-
-def test_the_norm_of_gradients_of_several_types_is_not_rounded_to_the_narrowest() -> None:
-    generator = torch.Generator().manual_seed(0)
-    gradients = [
-        torch.randn(1000, generator=generator).to(dtype)
-        for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.bfloat16)
-    ]
-    exact = torch.cat([gradient.double() for gradient in gradients]).norm()
-    norm = gradient_norm(gradients)
-    assert norm.dtype == torch.float32 and float(norm) == pytest.approx(float(exact), rel=1e-6)
-    assert gradient_norm([gradients[0].double()]).dtype == torch.float64 and float(gradient_norm([])) == 0
-    parameters = [torch.zeros(1000, dtype=gradient.dtype, requires_grad=True) for gradient in gradients]
-    for parameter, gradient in zip(parameters, gradients, strict=True):
-        parameter.grad = gradient.clone()
-    clip_gradients(parameters, 1.0)
-    assert float(gradient_norm([p.grad for p in parameters if p.grad is not None])) == pytest.approx(1, rel=1e-2)
-
-
-@pytest.mark.parametrize("loop", ["fused", "foreach", "single", None])
-def test_every_loop_makes_the_same_step_and_leaves_out_what_is_not_finite(loop: Loop | None) -> None:
+@pytest.mark.parametrize("fused", [False, True])
+def test_every_kernel_makes_the_same_step_and_leaves_out_what_is_not_finite(fused: bool) -> None:
     network, plain = model(), model()
-    optimizer = AdamW(rate=0.01, weight_decay=0.1, loop=loop).optimizer(network)
+    optimizer = AdamW(rate=0.01, weight_decay=0.1).optimizer(network)
+    optimizer = use_fused_kernel(optimizer) if fused else optimizer
     reference = torch.optim.AdamW(
         parameter_groups(plain, AdamW(rate=0.01, weight_decay=0.1)), betas=(0.9, 0.98), foreach=False, fused=False
     )
-    assert (optimizer.param_groups[0]["fused"], optimizer.param_groups[0]["foreach"]) == (
-        loop == "fused",
-        None if loop is None else loop == "foreach",
-    )
+    assert optimizer.param_groups[0]["fused"] == fused
     for bad in (False, True, False):
         for some in (network, plain):
             for parameter in some.parameters():
                 parameter.grad = torch.full_like(parameter, float("inf") if bad else 0.3)
-        step_if_finite(optimizer, gradient_norm([p.grad for p in network.parameters() if p.grad is not None]))
+        step_if_finite(
+            optimizer, torch.nn.utils.get_total_norm([p.grad for p in network.parameters() if p.grad is not None])
+        )
         if not bad:
             reference.step()
         assert all(
@@ -164,5 +135,5 @@ def test_a_clip_that_would_leave_nothing_is_refused_and_infinity_clips_nothing(k
         kind(clip=clip)
     weight = torch.nn.Parameter(torch.zeros(3))
     weight.grad = torch.tensor([30.0, 40.0, 0.0])
-    assert kind(clip=math.inf).clip == math.inf and float(clip_gradients([weight], math.inf)) == 50.0
+    assert kind(clip=math.inf).clip == math.inf and float(torch.nn.utils.clip_grad_norm_([weight], math.inf)) == 50.0
     assert weight.grad.tolist() == [30.0, 40.0, 0.0]
