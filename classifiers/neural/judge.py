@@ -244,26 +244,13 @@ def places_of(device: str) -> int:
 
 def encoder_folder(name: str) -> Path:
     """The folder of an encoder, or what the hub has under its name."""
-    if Path(name).is_dir():
-        return Path(name)
-    if not is_hub_id(name):
-        raise WrongSetting("encoder", f"there is no folder {name}")
+    from gristmill.trainer.model.llama_config import LlamaError
+    from gristmill.trainer.model.llama_files import model_folder
+
     try:
-        from huggingface_hub import snapshot_download
-    except ImportError as error:
-        raise WrongSetting(
-            "encoder", f"there is no folder {name}, and fetching it from the hub needs huggingface_hub"
-        ) from error
-    try:
-        return Path(
-            snapshot_download(
-                name, allow_patterns=["config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer.json"]
-            )
-        )
-    except Exception as error:  # whatever stands between here and the hub
-        raise WrongSetting(
-            "encoder", f"there is no folder {name}, and the hub gave none: {str(error).splitlines()[0]}"
-        ) from error
+        return model_folder(name)
+    except LlamaError as error:
+        raise WrongSetting("encoder", f"there is no folder {name}: {str(error).splitlines()[0]}") from error
 
 
 def preprocessing_of(most: int) -> Json:

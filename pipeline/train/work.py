@@ -200,7 +200,6 @@ def held_out_texts(documents: HeldOutDocuments, job: Job) -> HeldOut:
 
     return HeldOut.of(
         documents.texts,
-        documents.domains,
         Tokenizer.from_file(str(job["tokenizer"])),
         job["row_length"],
         before=job["before"],

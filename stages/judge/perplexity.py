@@ -122,9 +122,8 @@ class Perplexity(Annotate):
             decoder, tokenizer, before = opened(
                 self.model_path, self.tokenizer_path, self.before, device, self.precision
             )
-            names = [""] * len(texts)
             window = min(self.window, decoder.shape.context)
-            documents = HeldOut.of(texts, names, tokenizer, window, before=before, ids=names)
+            documents = HeldOut.of(texts, tokenizer, window, before=before)
             measured = documents.measured(decoder, device, STEP_TOKENS if device == "cuda" else 1)
         except Exception as error:  # of a decoder, a tokenizer or a GPU no document is to be blamed
             raise CannotRun(f"the decoder cannot score: {type(error).__name__}: {error}") from error

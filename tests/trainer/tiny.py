@@ -81,14 +81,13 @@ def bigram_model(chances_VV: Tensor) -> Decoder:
 def bits_per_byte(
     model: Decoder,
     texts: list[str],
-    domains: list[str],
     tokenizer: Tokenizer,
     row_length: int,
     *,
     step_tokens: int = STEP_TOKENS,
     **settings: Any,
 ) -> Measured:
-    return HeldOut.of(texts, domains, tokenizer, row_length, **settings).measured(model, "cpu", step_tokens)
+    return HeldOut.of(texts, tokenizer, row_length, **settings).measured(model, "cpu", step_tokens)
 
 
 @torch.no_grad()

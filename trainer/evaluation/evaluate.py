@@ -43,14 +43,11 @@ from gristmill.trainer.parallel.ranks import ALONE, RankGroup
 
 @dataclass(frozen=True)
 class Measured:
-    """By document, in the order in which they were given: bits (float64), bytes of UTF-8 and tokens (int64), domain and
-    name."""
+    """By document, in the order in which they were given: bits (float64), bytes of UTF-8 and tokens (int64)."""
 
     bits: Array
     bytes: Array
     tokens: Array
-    domains: tuple[str, ...]
-    ids: tuple[str, ...]
 
     def bits_per_byte(self) -> float:
         """Of all together: long documents weigh more."""
@@ -69,27 +66,17 @@ class HeldOut:
     unforeseen: Array
     bytes: Array
     tokens: Array
-    domains: tuple[str, ...]
-    ids: tuple[str, ...]
 
     @classmethod
     def of(
         cls,
         texts: Sequence[str],
-        domains: Sequence[str],
         tokenizer: Tokenizer,
         row_length: int,
         *,
         before: int | None = None,
         stride: int | None = None,
-        ids: Sequence[str] | None = None,
     ) -> HeldOut:
-        """`ids` None: the documents' numbers."""
-        ids = [str(i) for i in range(len(texts))] if ids is None else ids
-        if not len(texts) == len(domains) == len(ids):
-            raise ValueError(
-                f"{len(texts):,} texts, {len(domains):,} domains and {len(ids):,} ids: there must be as many of each"
-            )
         tokens = tokenise(texts, plain_tokenizer(tokenizer))
         sequences = (
             tokens
@@ -104,8 +91,6 @@ class HeldOut:
             (counts > 0) & (before is None),
             np.array([len(text.encode()) for text in texts], np.int64) * (counts > 0),
             counts,
-            tuple(domains),
-            tuple(ids),
         )
 
     def measured(
@@ -113,10 +98,10 @@ class HeldOut:
     ) -> Measured:
         """`ranks` share the work, and all get the whole result (see
         `gristmill.trainer.evaluation.scoring.score_continuations`)."""
-        scores = score_continuations(model, self.pieces, device, step_tokens, ranks)
-        nats = np.bincount(self.document, scores.nats, len(self.bytes)).astype(np.float64)
+        of_pieces = score_continuations(model, self.pieces, device, step_tokens, ranks)
+        nats = np.bincount(self.document, of_pieces, len(self.bytes)).astype(np.float64)
         nats += np.where(self.unforeseen, math.log(model.shape.vocabulary), 0.0)
-        return Measured(nats / math.log(2), self.bytes, self.tokens, self.domains, self.ids)
+        return Measured(nats / math.log(2), self.bytes, self.tokens)
 
 
 def windows(sequence: Array, row_length: int, stride: int | None = None) -> Iterator[Continuation]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import codecs
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
@@ -150,14 +150,14 @@ def answer_questions(
     """All choices of all questions, packed together; `ranks` share the work, and all have the whole of it
     (`gristmill.trainer.evaluation.scoring.score_continuations`)."""
     encoded = encode_questions(questions, tokenizer, row_length, before)
-    log_probs = -pair_scores(model, encoded, device, step_tokens, ranks)[0]
+    log_probs = -_nats(model, encoded, device, step_tokens, ranks)
     cuts = np.cumsum([len(question.choices) for question in questions])[:-1]
     sizes = np.array([len(choice.encode()) for question in questions for choice in question.choices], np.int64)
     tokens = np.array([pair.asked for pair in encoded], np.int64)
     return Answers(tuple(questions), *(tuple(np.split(array, cuts)) for array in (log_probs, sizes, tokens)))
 
 
-# --- pairs of a context and what goes on from it, for the harness too ------------------------------------------------
+# --- pairs of a context and what goes on from it ---------------------------------------------------------------------
 
 
 class Pair(NamedTuple):
@@ -171,45 +171,28 @@ def encode_questions(
     questions: Sequence[Question], tokenizer: Tokenizer, row_length: int, before: int | None = None
 ) -> list[Pair]:
     """All choices of all questions; BadQuestions names one that cannot be asked."""
-    pairs = [(question.context, choice) for question in questions for choice in question.choices]
-    whose = [question.id for question in questions for _ in question.choices]
-    return encode_pairs(
-        pairs,
-        plain_tokenizer(tokenizer),
-        before,
-        row_length,
-        lambda i: f"question {whose[i]!r}: choice {_excerpt(pairs[i][1])}",
-    )
+    asked_of = [(question, choice) for question in questions for choice in question.choices]
+    plain = plain_tokenizer(tokenizer)
+    wholes = tokenise([question.context + choice for question, choice in asked_of], plain)
+    distinct = list(dict.fromkeys(question.context.rstrip() for question in questions))
+    of_context = dict(zip(distinct, tokenise(distinct, plain), strict=True))
+    opening = np.array([] if before is None else [before], np.int64)
+    encoded = []
+    for (question, choice), whole in zip(asked_of, wholes, strict=True):
+        asked = len(whole) - _context_tokens(of_context[question.context.rstrip()], whole)
+        named = f"question {question.id!r}: choice {_excerpt(choice)}"
+        if asked < 1:
+            raise BadQuestions(f"{named} adds no token to its context")
+        if asked > row_length:
+            raise BadQuestions(
+                f"{named} has {asked:,} tokens, more than the {row_length:,} that the model reads at once"
+            )
+        encoded.append(Pair(np.concatenate([opening, whole])[-(row_length + 1) :], asked))
+    return encoded
 
 
 def _excerpt(choice: str) -> str:
     return repr(choice if len(choice) <= 60 else choice[:57] + "...")
-
-
-def encode_pairs(
-    pairs: Sequence[tuple[str, str]],
-    tokenizer: Tokenizer,
-    before: int | None,
-    row_length: int,
-    named: Callable[[int], str],
-) -> list[Pair]:
-    """By a `plain_tokenizer`; `named(i)` is what an error calls pair i."""
-    contexts = [context.rstrip() for context, _ in pairs]
-    wholes = tokenise([context + rest for context, rest in pairs], tokenizer)
-    distinct = list(dict.fromkeys(contexts))
-    of_context = dict(zip(distinct, tokenise(distinct, tokenizer), strict=True))
-    opening = np.array([] if before is None else [before], np.int64)
-    encoded = []
-    for i, (context, whole) in enumerate(zip(contexts, wholes, strict=True)):
-        asked = len(whole) - _context_tokens(of_context[context], whole)
-        if asked < 1:
-            raise BadQuestions(f"{named(i)} adds no token to its context")
-        if asked > row_length:
-            raise BadQuestions(
-                f"{named(i)} has {asked:,} tokens, more than the {row_length:,} that the model reads at once"
-            )
-        encoded.append(Pair(np.concatenate([opening, whole])[-(row_length + 1) :], asked))
-    return encoded
 
 
 def _context_tokens(context: Array, whole: Array) -> int:
@@ -220,21 +203,12 @@ def _context_tokens(context: Array, whole: Array) -> int:
     return int(unlike[0]) if len(unlike) else len(whole)
 
 
-def pair_scores(
-    model: Decoder, pairs: Sequence[Pair], device: torch.device | str, step_tokens: int, ranks: RankGroup = ALONE
-) -> tuple[Array, Array]:
-    """-log p of what is asked for in nats, and whether each token of it is the likeliest."""
-    # The first token is scored, and nothing precedes it.
-    alone = np.array([pair.asked == len(pair.tokens) for pair in pairs], bool)
+def _nats(
+    model: Decoder, pairs: Sequence[Pair], device: torch.device | str, step_tokens: int, ranks: RankGroup
+) -> Array:
+    """-log p of what is asked for. A first token is asked for, and nothing precedes it: it costs as much as any."""
+    nats = np.array([math.log(model.shape.vocabulary) if pair.asked == len(pair.tokens) else 0.0 for pair in pairs])
     some = [i for i, pair in enumerate(pairs) if len(pair.tokens) > 1]
-    scores = score_continuations(
-        model,
-        [Continuation(pairs[i].tokens, max(1, len(pairs[i].tokens) - pairs[i].asked)) for i in some],
-        device,
-        step_tokens,
-        ranks,
-    )
-    nats, greedy = np.where(alone, math.log(model.shape.vocabulary), 0.0), ~alone
-    nats[some] += scores.nats
-    greedy[some] &= scores.greedy
-    return nats, greedy
+    pieces = [Continuation(pairs[i].tokens, max(1, len(pairs[i].tokens) - pairs[i].asked)) for i in some]
+    nats[some] += score_continuations(model, pieces, device, step_tokens, ranks)
+    return nats

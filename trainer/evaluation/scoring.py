@@ -40,13 +40,6 @@ class Continuation(NamedTuple):
     first: int
 
 
-class Scores(NamedTuple):
-    """By continuation: -log p in nats, float64; and whether each of its tokens is the likeliest."""
-
-    nats: Array
-    greedy: Array
-
-
 def plain_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
     """As shards are tokenised: nothing truncated or padded, and a special token that stands in a text is text. The
     given tokenizer is not changed."""
@@ -73,15 +66,15 @@ def score_continuations(
     device: torch.device | str,
     step_tokens: int = STEP_TOKENS,
     ranks: RankGroup = ALONE,
-) -> Scores:
-    """Each continuation by itself, whatever it is packed with, to rounding. `step_tokens` is a bound unless one
+) -> Array:
+    """-log p of each continuation in nats, float64: each by itself, whatever it is packed with, to rounding. `step_tokens` is a bound unless one
     continuation is longer.
 
     `ranks` share the work, and all get the whole result: every rank must ask for the same continuations. Of ranks
     that share layers, these are those of `Grid.data`. A model that is sharded over the ranks is gathered by all at
     once, so each rank makes the same number of passes: a rank with fewer repeats its first one.
     """
-    nats, greedy = np.zeros(len(pieces)), np.ones(len(pieces), bool)
+    nats = np.zeros(len(pieces))
     _check(model, pieces)
     order = sorted(
         range(len(pieces)), key=lambda i: (-len(pieces[i].tokens), pieces[i].tokens.tobytes(), pieces[i].first)
@@ -97,14 +90,17 @@ def score_continuations(
         some = [pieces[i] for i in places]
         packed, asked_A, targets_A = _pack(some)
         hidden_TC = model.hidden(packed.to(device))
-        losses, hits = _losses_and_hits(
-            hidden_TC[torch.from_numpy(asked_A).to(device)], model.head_weight, torch.from_numpy(targets_A).to(device)
-        )
+        asked, targets = (torch.from_numpy(array).to(device) for array in (asked_A, targets_A))
+        losses = _losses(hidden_TC[asked], model.head_weight, targets)
         counts = np.array([len(piece.tokens) - piece.first for piece in some])
         starts = np.cumsum(counts) - counts
         nats[places] = np.add.reduceat(losses.double().cpu().numpy(), starts)
-        greedy[places] = np.logical_and.reduceat(hits.cpu().numpy(), starts)
-    return _gather(nats, greedy, [i for number in shares[ranks.rank] for i in order[slice(*runs[number])]], ranks)
+    if ranks.count == 1:
+        return nats
+    own = [i for number in shares[ranks.rank] for i in order[slice(*runs[number])]]
+    whole = np.zeros(len(nats))  # those of other ranks are 0 here, so sums are what each computed, bit for bit
+    whole[own] = nats[own]
+    return np.asarray(ranks.total(torch.from_numpy(whole).to(device_of_messages(ranks))).cpu().numpy())
 
 
 def balance_shares(costs: Sequence[float], count: int) -> list[list[int]]:
@@ -123,16 +119,6 @@ def _padded_share(shares: Sequence[Sequence[int]], rank: int) -> list[int]:
     passes = max(map(len, shares))
     share = list(shares[rank])
     return share + [share[0] if share else 0] * (passes - len(share))
-
-
-def _gather(nats: Array, greedy: Array, own: Sequence[int], ranks: RankGroup) -> Scores:
-    """All scores on all ranks: those of other ranks are 0 here, so sums are what each computed, bit for bit."""
-    if ranks.count == 1:
-        return Scores(nats, greedy)
-    both = np.zeros((2, len(nats)))
-    both[:, own] = nats[own], greedy[own]
-    summed = ranks.total(torch.from_numpy(both).to(device_of_messages(ranks))).cpu().numpy()
-    return Scores(summed[0], summed[1] > 0)
 
 
 def _check(model: Decoder, pieces: Sequence[Continuation]) -> None:
@@ -189,9 +175,9 @@ def _pack(pieces: Sequence[Continuation]) -> tuple[PackedTokens, Array, Array]:
     return packed, asked_A, targets_A
 
 
-def _losses_and_hits(hidden_AC: Tensor, weight_VC: Tensor, targets_A: Tensor) -> tuple[Tensor, Tensor]:
-    """-log p of each target, and whether it is the likeliest."""
-    losses, hits = [], []
+def _losses(hidden_AC: Tensor, weight_VC: Tensor, targets_A: Tensor) -> Tensor:
+    """-log p of each target."""
+    losses = []
     rows = max(1, LOGITS // len(weight_VC))
     with torch.autocast(hidden_AC.device.type, enabled=False):
         matmul = _wide_matmul(hidden_AC, weight_VC)
@@ -199,8 +185,7 @@ def _losses_and_hits(hidden_AC: Tensor, weight_VC: Tensor, targets_A: Tensor) ->
             logits = matmul(hidden_AC[start : start + rows])
             targets = targets_A[start : start + rows]
             losses.append(logits.logsumexp(-1) - logits.gather(1, targets[:, None])[:, 0])
-            hits.append(logits.argmax(-1) == targets)
-    return torch.cat(losses), torch.cat(hits)
+    return torch.cat(losses)
 
 
 def _wide_matmul(hidden_AC: Tensor, weight_VC: Tensor) -> Any:

@@ -20,7 +20,6 @@ from typing import Any, Literal
 import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
-from torch.optim.adamw import adamw
 
 from gristmill.trainer.checked import CHECKED, BelowOne, Number
 from gristmill.trainer.model.model import Block, SparseBlock
@@ -106,6 +105,7 @@ class MuonOptimizer(torch.optim.Optimizer):
     _step_supports_amp_scaling = True  # looks at found_inf itself
 
     def __init__(self, groups: list[dict[str, Any]]) -> None:
+        self._adamw = torch.optim.AdamW(groups)
         super().__init__(groups, {})
 
     @torch.no_grad()
@@ -114,8 +114,7 @@ class MuonOptimizer(torch.optim.Optimizer):
         for group in self.param_groups:
             if group["way"] == "muon":
                 self._by_muon(group, found_inf)
-            else:
-                self._by_adamw(group, found_inf)
+        self._by_adamw(found_inf)
 
     def _by_muon(self, group: dict[str, Any], found_inf: Tensor | None) -> None:
         named = zip(group["names"], group["params"], strict=True)
@@ -144,36 +143,14 @@ class MuonOptimizer(torch.optim.Optimizer):
         momentum.lerp_(gradient, 1 - group["momentum"])
         return gradient.lerp(momentum, group["momentum"]) if group["nesterov"] else momentum
 
-    def _by_adamw(self, group: dict[str, Any], found_inf: Tensor | None) -> None:
-        learning = [p for p in group["params"] if p.grad is not None]
-        if not learning or (found_inf is not None and not group["fused"] and bool(found_inf)):
+    def _by_adamw(self, found_inf: Tensor | None) -> None:
+        groups = [group for group in self.param_groups if group["way"] == "adamw"]
+        fused = any(group["fused"] for group in groups)
+        if found_inf is not None and not fused and bool(found_inf):
             return
-        for parameter in learning:
-            state = self.state[parameter]
-            if "step" not in state:
-                state["step"] = torch.zeros(
-                    (), dtype=torch.float32, device=parameter.device if group["fused"] else "cpu"
-                )
-                state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
-        first, second, steps = ([self.state[p][key] for p in learning] for key in ("exp_avg", "exp_avg_sq", "step"))
-        adamw(
-            learning,
-            [p.grad for p in learning],
-            first,
-            second,
-            [],
-            steps,
-            foreach=group["foreach"],
-            fused=group["fused"],
-            found_inf=found_inf if group["fused"] else None,
-            amsgrad=False,
-            beta1=group["betas"][0],
-            beta2=group["betas"][1],
-            lr=group["lr"],
-            weight_decay=group["weight_decay"],
-            eps=group["eps"],
-            maximize=False,
-        )
+        self._adamw.param_groups, self._adamw.state = groups, self.state
+        self._adamw.found_inf = found_inf if fused else None  # type: ignore[attr-defined]
+        self._adamw.step()
 
 
 def _batches_of_equal_shape(

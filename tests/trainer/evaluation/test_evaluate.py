@@ -11,13 +11,12 @@ from hypothesis import given, strategies as st
 from tokenizers import Tokenizer
 
 from gristmill.shards.rows import Rows
-from gristmill.trainer.evaluation.evaluate import HeldOut, Measured, opening_of, windows
+from gristmill.trainer.evaluation.evaluate import HeldOut, opening_of, windows
 from gristmill.trainer.evaluation.scoring import Continuation, plain_tokenizer, score_continuations, tokenise
 from gristmill.trainer.model.model import Decoder
 from gristmill.trainer.model.packed import PackedTokens
 from tests.trainer.tiny import TEXTS, bigram_model, bits_per_byte, byte_pairs, log_chances, random_model, words
 
-DOMAINS = ["a", "b", "a", "b", "a", "b", "a"]
 CHANCES = torch.tensor([[0.5, 0.25, 0.25], [0.125, 0.75, 0.125], [0.5, 0.375, 0.125]])
 
 
@@ -34,20 +33,18 @@ def test_bits_are_those_worked_out_by_hand() -> None:
     found = bits_per_byte(
         bigram_model(CHANCES),
         ["a b b", "c", "b a"],
-        ["x", "y", "x"],
         tokenizer,
         8,
         before=2,
-        ids=["1", "2", "3"],
     )
     first = -math.log2(0.5) - math.log2(0.25) - math.log2(0.75)  # a after c, b after a, b after b
     assert found.bits.dtype == np.float64 and found.bits == pytest.approx([first, 3, -math.log2(0.375) + 3], abs=1e-6)
-    assert found.bytes.tolist() == [5, 1, 3] and found.tokens.tolist() == [3, 1, 2] and found.ids == ("1", "2", "3")
+    assert found.bytes.tolist() == [5, 1, 3] and found.tokens.tolist() == [3, 1, 2]
     assert found.bits_per_byte() == pytest.approx(found.bits.sum() / 9)
 
 
 def test_a_first_token_with_nothing_before_it_costs_as_much_as_any_other() -> None:
-    found = bits_per_byte(bigram_model(CHANCES), ["a b b", "c", ""], ["x"] * 3, words("a", "b", "c"), 8)
+    found = bits_per_byte(bigram_model(CHANCES), ["a b b", "c", ""], words("a", "b", "c"), 8)
     assert found.bits == pytest.approx([math.log2(3) + 2 - math.log2(0.75), math.log2(3), 0], abs=1e-6)
     assert found.bytes.tolist() == [5, 1, 0]
 
@@ -55,14 +52,14 @@ def test_a_first_token_with_nothing_before_it_costs_as_much_as_any_other() -> No
 @pytest.mark.parametrize("before", [None, 0, 1])
 def test_packed_texts_cost_what_each_costs_alone(before: int | None) -> None:
     tokenizer, model = byte_pairs(), random_model()
-    found = bits_per_byte(model, TEXTS, DOMAINS, tokenizer, 256, before=before)
+    found = bits_per_byte(model, TEXTS, tokenizer, 256, before=before)
     plain = plain_tokenizer(tokenizer)
     for i, text in enumerate(TEXTS):
         tokens = plain.encode(text, add_special_tokens=False).ids
         first = math.log2(300) * bool(tokens) if before is None else 0
         opened = tokens if before is None else [before, *tokens]
         assert found.bits[i] == pytest.approx(first + bits_alone(model, opened), rel=1e-4), text
-        alone = bits_per_byte(model, [text], ["a"], tokenizer, 256, before=before)
+        alone = bits_per_byte(model, [text], tokenizer, 256, before=before)
         assert alone.bits[0] == pytest.approx(found.bits[i], rel=1e-5)
     assert found.bytes.tolist() == [len(text.encode()) for text in TEXTS] and sum(found.bytes) > 200
 
@@ -82,17 +79,17 @@ def test_every_byte_is_in_the_tokens_and_a_special_token_in_a_text_is_text() -> 
 
 def test_neither_order_nor_the_size_of_steps_changes_a_document() -> None:
     tokenizer, model = byte_pairs(), random_model()
-    texts, domains = [*TEXTS, *(text[::-1] for text in TEXTS), *TEXTS], [str(i % 3) for i in range(3 * len(TEXTS))]
-    found = bits_per_byte(model, texts, domains, tokenizer, 24, before=1)
-    turned = bits_per_byte(model, texts[::-1], domains[::-1], tokenizer, 24, before=1)
+    texts = [*TEXTS, *(text[::-1] for text in TEXTS), *TEXTS]
+    found = bits_per_byte(model, texts, tokenizer, 24, before=1)
+    turned = bits_per_byte(model, texts[::-1], tokenizer, 24, before=1)
     assert (found.bits == turned.bits[::-1]).all()
     assert (found.bits[: len(TEXTS)] == pytest.approx(found.bits[-len(TEXTS) :], rel=1e-5)) and (
         found.bits > 0
     ).sum() == len(texts) - 3
     for step_tokens in (1, 7, 100):
-        again = bits_per_byte(model, texts, domains, tokenizer, 24, before=1, step_tokens=step_tokens)
+        again = bits_per_byte(model, texts, tokenizer, 24, before=1, step_tokens=step_tokens)
         assert again.bits == pytest.approx(found.bits, rel=1e-5)
-    assert (HeldOut.of(texts, domains, tokenizer, 24, before=1).measured(model, "cpu").bits == found.bits).all()
+    assert (HeldOut.of(texts, tokenizer, 24, before=1).measured(model, "cpu").bits == found.bits).all()
 
 
 def test_what_is_packed_together_depends_on_the_texts_and_not_on_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +103,7 @@ def test_what_is_packed_together_depends_on_the_texts_and_not_on_their_order(mon
     monkeypatch.setattr(Decoder, "hidden", seen)
     texts = [f"{a}{b}{c}" for a in "xyz" for b in "xyz" for c in "xyz"]  # as long as each other
     for order in (texts, texts[::-1]):
-        bits_per_byte(random_model(), order, order, byte_pairs(), 24, before=1, step_tokens=10)
+        bits_per_byte(random_model(), order, byte_pairs(), 24, before=1, step_tokens=10)
     half = len(lines) // 2
     assert half > 5 and lines[:half] == lines[half:]
 
@@ -152,11 +149,11 @@ def test_long_texts_cost_what_their_windows_cost() -> None:
             expected -= sum(
                 float(chances[i - 1, piece.tokens[i]]) for i in range(piece.first, len(piece.tokens))
             ) / math.log(2)
-        found = bits_per_byte(model, [text], ["a"], tokenizer, 16, before=1, stride=stride)
+        found = bits_per_byte(model, [text], tokenizer, 16, before=1, stride=stride)
         assert found.bits[0] == pytest.approx(expected, rel=1e-4) and found.bytes[0] == len(text.encode())
 
 
-def test_greedy_is_where_every_asked_token_is_the_likeliest() -> None:
+def test_continuations_cost_what_is_asked_of_them() -> None:
     pieces = [
         Continuation(np.array([0, 0, 0]), 1),
         Continuation(np.array([1, 1, 2]), 1),
@@ -164,33 +161,26 @@ def test_greedy_is_where_every_asked_token_is_the_likeliest() -> None:
         Continuation(np.array([0, 1]), 1),
     ]
     found = score_continuations(bigram_model(CHANCES), pieces, "cpu")
-    assert found.greedy.tolist() == [True, False, True, False]
-    assert found.nats == pytest.approx(
-        [math.log(4), -math.log(0.75) - math.log(0.125), math.log(2), math.log(4)], abs=1e-6
-    )
+    assert found == pytest.approx([math.log(4), -math.log(0.75) - math.log(0.125), math.log(2), math.log(4)], abs=1e-6)
 
 
 def test_half_precision_weights_still_give_float32_logits() -> None:
     tokenizer, model = byte_pairs(), random_model().to(torch.bfloat16)
-    found = bits_per_byte(model, TEXTS, DOMAINS, tokenizer, 64, before=1)
-    wide = bits_per_byte(model.float(), TEXTS, DOMAINS, tokenizer, 64, before=1)
+    found = bits_per_byte(model, TEXTS, tokenizer, 64, before=1)
+    wide = bits_per_byte(model.float(), TEXTS, tokenizer, 64, before=1)
     assert found.bits_per_byte() == pytest.approx(wide.bits_per_byte(), rel=0.02) and len(set(found.bits.round(6))) == 7
 
 
 def test_what_cannot_be_measured_is_said() -> None:
     tokenizer = byte_pairs()
     with pytest.raises(ValueError, match="not in the model's vocabulary of 260"):
-        bits_per_byte(random_model(260), TEXTS, DOMAINS, tokenizer, 64)
-    with pytest.raises(ValueError, match="7 texts, 1 domains"):
-        bits_per_byte(random_model(), TEXTS, ["a"], tokenizer, 64)
+        bits_per_byte(random_model(260), TEXTS, tokenizer, 64)
     with pytest.raises(ValueError, match="stride"):
-        bits_per_byte(random_model(), TEXTS, DOMAINS, tokenizer, 64, stride=65)
-    found = bits_per_byte(random_model(), TEXTS, DOMAINS, tokenizer, 64)
+        bits_per_byte(random_model(), TEXTS, tokenizer, 64, stride=65)
     with pytest.raises(ValueError, match="no text to measure"):
-        bits_per_byte(random_model(), [], [], tokenizer, 64).bits_per_byte()
+        bits_per_byte(random_model(), [], tokenizer, 64).bits_per_byte()
     with pytest.raises(ValueError, match="must ask"):
         score_continuations(random_model(), [Continuation(np.array([1, 2]), 2)], "cpu")
-    assert isinstance(found, Measured) and set(found.domains) == {"a", "b"}
 
 
 def test_the_opening_of_shards_is_what_all_their_documents_begin_with() -> None:

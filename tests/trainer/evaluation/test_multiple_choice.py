@@ -15,7 +15,7 @@ from gristmill.trainer.evaluation.multiple_choice import (
     BadQuestions,
     Question,
     answer_questions,
-    encode_pairs,
+    encode_questions,
     read_questions,
 )
 from gristmill.trainer.evaluation.scoring import plain_tokenizer
@@ -73,9 +73,9 @@ def test_packed_pairs_are_scored_as_each_alone_and_long_contexts_lose_their_begi
 
 
 def test_spaces_at_a_contexts_end_go_to_the_choice() -> None:
-    plain = plain_tokenizer(byte_pairs())
-    spaced, joined = encode_pairs(
-        [("the cat sat on the ", "mat"), ("the cat sat on the", " mat")], plain, None, 64, str
+    spaced, joined = (
+        encode_questions([Question("1", "x", context, (choice, "x"), 0)], byte_pairs(), 64)[0]
+        for context, choice in (("the cat sat on the ", "mat"), ("the cat sat on the", " mat"))
     )
     assert spaced.tokens.tolist() == joined.tokens.tolist() and spaced.asked == joined.asked > 0
 
@@ -84,7 +84,7 @@ def test_a_choice_that_grows_into_its_contexts_last_token_is_not_free() -> None:
     plain = plain_tokenizer(byte_pairs())
     context, whole = plain.encode("th", add_special_tokens=False).ids, plain.encode("the", add_special_tokens=False).ids
     assert len(whole) <= len(context)  # one token of "the" swallows those of "th"
-    (pair,) = encode_pairs([("th", "e")], plain, 1, 64, str)
+    pair, _ = encode_questions([Question("1", "x", "th", ("e", "x"), 0)], byte_pairs(), 64, 1)
     assert pair.asked == len(whole) >= 1 and pair.tokens.tolist() == [1, *whole]
 
 

@@ -33,9 +33,7 @@ def test_two_ranks_find_what_one_finds(ranks: Path, name: str) -> None:
     layout = LAYOUTS[name]
     first, second = (json.loads((ranks / f"{name}.{rank}.json").read_text()) for rank in range(2))
     alone = evaluated(Layout(layout.precision))
-    assert (
-        first == second and len(first["nats"]) == 40 and min(first["nats"]) > 0 and first["greedy"] == alone["greedy"]
-    )
+    assert first == second and len(first["nats"]) == 40 and min(first["nats"]) > 0
     if layout.tensor > 1 or layout.pipeline > 1:  # sums of halves, or rounded between stages; both do all of it
         assert first["nats"] == pytest.approx(alone["nats"], rel=1e-5) and first["passes"] == alone["passes"]
         return

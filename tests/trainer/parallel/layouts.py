@@ -368,7 +368,7 @@ def evaluated(layout: Layout, ranks: RankGroup = ALONE) -> dict[str, Any]:
     with torch.no_grad(), stepper.computing():
         found = score_continuations(stepper.model, pieces, "cpu", 100, stepper.ranks.data)
         few = score_continuations(stepper.model, pieces[:1], "cpu", 100, stepper.ranks.data)
-    return {"nats": found.nats.tolist(), "greedy": found.greedy.tolist(), "few": few.nats.tolist(), "passes": passes[0]}
+    return {"nats": found.tolist(), "few": few.tolist(), "passes": passes[0]}
 
 
 def size_of(tensors: list[Tensor]) -> int:
