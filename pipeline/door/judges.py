@@ -102,8 +102,9 @@ class TrainedJudge:
         """A smaller and faster copy of a neural judge in the new folder `out`, from files of texts like those that it
         will score; `figures` says how well it keeps the order of scores.
 
-        `weights`: int8, int4 or float32. `sparse` removes two of every four weights. `layers` that stay, and `epochs` of
-        distillation follow. `calibration`: texts by which errors are made up for. `group`: a column whose values are held out as a whole, `hold_out` as a share of them.
+        `weights`: int8, int4 or float32. `sparse` removes two of every four weights. `layers` that stay, and `epochs`
+        of distillation follow. `calibration`: texts by which errors are made up for. `group`: a column whose values are
+        held out as a whole, `hold_out` as a share of them.
         """
         refuse_in_a_worker()
         folder = room_for(str(out))

@@ -67,8 +67,8 @@ def score_continuations(
     step_tokens: int = STEP_TOKENS,
     ranks: RankGroup = ALONE,
 ) -> Array:
-    """-log p of each continuation in nats, float64: each by itself, whatever it is packed with, to rounding. `step_tokens` is a bound unless one
-    continuation is longer.
+    """-log p of each continuation in nats, float64: each by itself, whatever it is packed with, to rounding.
+    `step_tokens` is a bound unless one continuation is longer.
 
     `ranks` share the work, and all get the whole result: every rank must ask for the same continuations. Of ranks
     that share layers, these are those of `Grid.data`. A model that is sharded over the ranks is gathered by all at

@@ -52,11 +52,12 @@ class ExpertExchange:
         arriving_RE = exchange(sent_RE, None, None, self.group)
         # One wait for the device in a layer: the sizes of messages are the host's to know.
         sent, arriving = torch.stack([sent_RE, arriving_RE]).tolist()
-        of_rank, to_rank = ([sum(counts) for counts in way] for way in (arriving, sent))
+        out, into = ([sum(counts) for counts in way] for way in (arriving, sent))
         of_expert = [list(counts) for counts in zip(*arriving, strict=True)]
-        rows: Tensor = Exchanged.apply(by_expert.spread(x_TC), of_rank, to_rank, self.group)  # type: ignore[no-untyped-call]
+        x = by_expert.spread(x_TC)
+        rows: Tensor = Exchanged.apply(x, out, into, self.group)  # type: ignore[no-untyped-call]
         made = turned(experts.mlp(turned(rows, arriving), arriving_RE.sum(0).cumsum(0).int()), of_expert)
-        returned: Tensor = Exchanged.apply(made, to_rank, of_rank, self.group)  # type: ignore[no-untyped-call]
+        returned: Tensor = Exchanged.apply(made, into, out, self.group)  # type: ignore[no-untyped-call]
         return by_expert.gather(returned, weights_TK, x_TC.dtype)
 
 

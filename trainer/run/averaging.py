@@ -19,8 +19,8 @@ from gristmill.trainer.step.checkpoint import MODEL, STATE, CheckpointError, Due
 
 
 def average_last(folder: Path, count: int, due: Due | None = None) -> dict[str, Tensor]:
-    """The mean of the newest `count` checkpoints of a run's folder that were `due` (None: all), in their stored dtype, on
-    the CPU: where the run was stopped must not affect its model. Damaged ones are refused."""
+    """The mean of the newest `count` checkpoints of a run's folder that were `due` (None: all), in their stored dtype,
+    on the CPU: where the run was stopped must not affect its model. Damaged ones are refused."""
     from safetensors import safe_open
 
     paths = [path for path in checkpoint.steps(folder) if due is None or due(step_of(path))]

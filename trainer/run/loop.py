@@ -111,7 +111,9 @@ class OneDevice:
     def step_rows(self, stepper: Stepper, loader: Loader, training: Training) -> int:
         """Rows of a step where none are configured."""
         if stepper.device.type == "cuda":
-            raise BadRun("rows_per_step is not given; `on=over(ALONE)` (trainer/parallel) predicts what fits")
+            raise BadRun(
+                "rows_per_step is not given: on a GPU say it, or say with `on` what predicts it (chapter Training)"
+            )
         return step_rows_on_cpu(training.rows_per_update, loader.shards.meta.row_length, training.rows_per_update)
 
 

@@ -37,8 +37,8 @@ class BadRun(ValueError):
 @dataclass
 class Progress:
     """`update` is how many were made, refused ones counted. `loader` is its state after what they read; `log` is
-    what buckets were opened when, `best` the target's best value and `not_better` the measurements since, `line_...` what
-    waits for the next line of metrics."""
+    what buckets were opened when, `best` the target's best value and `not_better` the measurements since, `line_...`
+    what waits for the next line of metrics."""
 
     update: int = 0
     tokens: int = 0

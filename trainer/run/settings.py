@@ -49,16 +49,15 @@ WAYS = (
 @dataclass(frozen=True, config=CHECKED)
 class Training:
     """`rows_per_update` are rows of the shards, of all ranks together; `rows_per_step` the rows of one rank's
-    forward pass, whose gradients are accumulated (None: the largest number that fits and is fastest, found by
-    trying).
+    forward pass, whose gradients are accumulated (None: the largest number that is predicted to fit).
 
     `precision`: bf16 holds bf16 weights and float32 masters, fp16 float32 weights and scales the loss. `linears`: the
     blocks' matmuls in fp8 (gristmill.trainer.model.fp8). `zero`: what is sharded over the ranks (0 nothing, 1 the
     optimiser's state and masters, 2 gradients too, 3 weights too); `tensor` ranks share each layer, `context` ranks
-    each row; in each of `replicas` groups of neighbours, one a host, the same is sharded. The blocks are cut into `pipeline` parts, which work on micro-batches of `rows_per_step`
-    rows in the order of `pipeline_schedule` (None: the quickest by prediction). `experts` ranks share the experts,
-    whose loads `balance` keeps even (None: its defaults). `offload` keeps the optimiser's state on the CPU. All of it
-    is in `gristmill.trainer.parallel`.
+    each row; in each of `replicas` groups of neighbours, one a host, the same is sharded. The blocks are cut into
+    `pipeline` parts, which work on micro-batches of `rows_per_step` rows in the order of `pipeline_schedule` (None: by
+    the number of parts). `experts` ranks share the experts, whose loads `balance` keeps even (None: its defaults).
+    `offload` keeps the optimiser's state on the CPU. All of it is in `gristmill.trainer.parallel`.
     `compile` None: on CUDA only. `deterministic`: on one GPU the same bits each time, at some cost in speed; on the CPU
     that is so anyway.
 
