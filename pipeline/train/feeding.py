@@ -228,7 +228,8 @@ def rows_and_order(
     together = Together(cast(list[ShardSet], list(sets.values())))
     first_rows = dict(zip(folders, together.first_rows.tolist(), strict=False))
     sizes = {folder: size_of(each, share) for folder, each in zip(folders, whole, strict=True)}
-    read, found = dict.fromkeys(folders, 0), []
+    read = dict.fromkeys(folders, 0)
+    found: list[Array] = []
     for stage in stages:
         shares = shares_of_rows(stage["weights"], sizes)
         of_stage = [folder for folder in folders if folder in shares]

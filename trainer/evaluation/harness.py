@@ -51,9 +51,11 @@ def harness_model(
             single=[named["bos_token"], "$A"], special_tokens=[(named["bos_token"], before)]
         )
     first = before if before is not None else end if end is not None else 0
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+    kind: Any = PreTrainedTokenizerFast
     return Model(
-        AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(device).eval(),
-        tokenizer=PreTrainedTokenizerFast(tokenizer_object=words, split_special_tokens=True, **named),
+        model.to(device).eval(),
+        tokenizer=kind(tokenizer_object=words, split_special_tokens=True, **named),
         max_length=row_length,
         batch_size=BATCH,
         add_bos_token=before is not None,

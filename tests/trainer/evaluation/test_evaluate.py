@@ -208,7 +208,7 @@ def test_a_normalizer_that_leaves_nothing_leaves_nothing_to_count() -> None:
 
     tokenizer: Tokenizer = words("a", "b", "c")
     tokenizer.normalizer = normalizers.Strip()
-    found = bits_per_byte(bigram_model(CHANCES), ["   ", "a"], ["x", "x"], tokenizer, 8, before=2)
+    found = bits_per_byte(bigram_model(CHANCES), ["   ", "a"], tokenizer, 8, before=2)
     assert found.bits.tolist() == pytest.approx([0, 1], abs=1e-6) and found.bytes.tolist() == [0, 1]
 
 
@@ -217,4 +217,4 @@ def test_rows_longer_than_the_context_are_refused() -> None:
     longest = model.shape.context
     text = "a b " * longest
     with pytest.raises(ValueError, match=f"the model's context is {longest:,}"):
-        bits_per_byte(model, [text], ["x"], words("a", "b", "c"), longest + 1)
+        bits_per_byte(model, [text], words("a", "b", "c"), longest + 1)

@@ -78,7 +78,7 @@ def test_answers_are_ours(folder: Path, model: Decoder) -> None:
     ours = answer_questions(model, [question], byte_pairs(), 64, "cpu", before=1).log_probs[0].tolist()
     assert [answer[0] for answer in lm.loglikelihood(pairs, disable_tqdm=True)] == pytest.approx(ours, rel=1e-3)
     texts = [text for text in TEXTS if text]
-    bits = bits_per_byte(model, texts, texts, byte_pairs(), 64, before=1, stride=64).bits
+    bits = bits_per_byte(model, texts, byte_pairs(), 64, before=1, stride=64).bits
     rolling = lm.loglikelihood_rolling([SimpleNamespace(args=(text,)) for text in texts], disable_tqdm=True)
     assert [-nats / math.log(2) for nats in rolling] == pytest.approx(bits.tolist(), rel=1e-3)
     (made,) = lm.generate_until(
