@@ -15,7 +15,6 @@ from gristmill.pipeline.inputs.notes import (
     fetches_of,
     gone_since,
     notes_beside,
-    without_text,
 )
 from gristmill.pipeline.inputs.portion import Inputs, Portion, find_inputs, listings_of
 from gristmill.pipeline.plan.plan import GlobalNode, MapNode, Node, make_plan, names_of
@@ -73,7 +72,7 @@ def foresee(
     facts = facts_of(inputs, gone_since(inputs, store, journal))
     size = sum(taken.bytes for taken in inputs.values())
     costs = costs_of_models(recipe, read_if_whole(store, "run.json", RunRecord), size)
-    for line in [*loud, *without_text(inputs), *fetches_of(facts), *notes_beside(loud, facts), *costs]:
+    for line in [*loud, *fetches_of(facts), *notes_beside(loud, facts), *costs]:
         note(line)
     present = store.stamps("")
     journal.check(present)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import re
 import time
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -87,8 +86,6 @@ class Findings:
     written: Packed[FileRef] = field(default_factory=lambda: Packed(FileRef))  # by path, what tasks wrote
     sink_files: set[str] = field(default_factory=set)  # of these, the ones in sinks
     cards: set[str] = field(default_factory=set)  # of data sets; written last, out of the record
-    # By source of which only parts were read, what each of them gave.
-    parts_read: dict[str, dict[str, PartRead]] = field(default_factory=dict)
     # By stage that extracts, looks at a few of its pages.
     pages: dict[str, list[PagesTask]] = field(default_factory=dict)
     not_shown: dict[str, list[str]] = field(default_factory=dict)  # by stage, what its report lacks, and why
@@ -122,27 +119,8 @@ class Findings:
     ) -> None:
         """Of a run on some parts of a source: how many documents the whole has."""
         if inputs.sizes:
-            parts = {task.key: PartRead.of(task, results[task.phases[0].task].counts[source]) for task in tasks}
-            self.parts_read[source] = parts
-            self.inputs[source]["estimate"] = documents_in_all([*parts.values()], inputs.sizes).as_json()
-
-    def extrapolate_kept(self, inputs: Mapping[str, Inputs], left: Iterable[Partition], name: str) -> None:
-        """Between which numbers the documents lie that the whole keeps, by how many of each part are left after a
-        stage, where it leaves them in the part that they are from."""
-        kept = Counter[tuple[str, str]]()
-        for part in left:
-            kept[part.source, part.key] += part.kept
-        for source, parts in self.parts_read.items():
-            in_all = self.account.stages.get(name, {}).get(source)
-            of_parts = [replace(part, documents=kept[source, key]) for key, part in parts.items()]
-            if in_all is not None and in_all.kept == sum(part.documents for part in of_parts):
-                whole = documents_in_all(of_parts, inputs[source].sizes)
-                if whole.low is not None and whole.high is not None and whole.documents:
-                    estimate = self.inputs[source]["estimate"]
-                    growth = estimate["documents"] / max(1, sum(part.documents for part in parts.values()))
-                    estimate["kept_low"], estimate["kept_high"] = (
-                        round(in_all.kept * growth * bound / whole.documents) for bound in (whole.low, whole.high)
-                    )
+            parts = [PartRead.of(task, results[task.phases[0].task].counts[source]) for task in tasks]
+            self.inputs[source]["estimate"] = documents_in_all(parts, inputs.sizes).as_json()
 
     def note_scores(self, called: str, step: Step, parts: list[Partition]) -> None:
         """Note the documents whose scores the report shows: those that were scored, or that are to be cut by score;

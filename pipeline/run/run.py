@@ -3,7 +3,6 @@ carried out in order, and the record and reports are written when all is done.""
 
 from __future__ import annotations
 
-import time
 import traceback
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -57,7 +56,6 @@ from gristmill.pipeline.report_data.pages import task_of_pages
 from gristmill.pipeline.report_data.survey import Look
 from gristmill.pipeline.run.alarms import alarms, alarms_of_run, alarms_of_stages
 from gristmill.pipeline.run.dry_run import manifest_before
-from gristmill.pipeline.run.estimate import seconds_of_nodes
 from gristmill.pipeline.run.map_tasks import first_of, global_task, rejects_settings, tasks_of_node
 from gristmill.pipeline.run.record import (
     Findings,
@@ -97,8 +95,6 @@ from gristmill.pipeline.tasks.bound_rule import without_poison
 from gristmill.pipeline.tasks.rewrites import conform_tasks, task_of_numbers, with_numbers
 from gristmill.stages.contract import kind_of
 from gristmill.stages.stage import CannotRun, Global, Map, Sink
-
-SLOW_PREPARATION = 3.0  # seconds worth a word
 
 
 @dataclass
@@ -161,13 +157,11 @@ class Execution:
         self.sinks: dict[str, dict[str, str]] = {}  # by sink, its files and the phases that wrote them
         # Of the wave at hand, the tasks whose results are not taken yet.
         self.at_work: dict[str, MapTask] = {}
-        size = sum(inputs.bytes for inputs in self.inputs.values())
         self.ui = ProgressRecorder(
             ui,
             recipe.name,
             self.plan.nodes,
             lambda account: alarms_of_stages(self.plan, account),
-            seconds_of_nodes(self.plan, store, size) if portion.whole else {},
             self.stopwatch.began,
             self.where.expected,
         )
@@ -223,8 +217,6 @@ class Execution:
         own_files = self.findings.own_files | self.findings.cards
         self.store.remove(stale_files(self.store, self.plan, journal, own_files))
         changed = alarms_of_changes(self.inputs) if self.engine.worked else []
-        last = self.plan.stored[-1].name
-        self.findings.extrapolate_kept(self.inputs, self.documents[last].parts, self.plan.stage_order()[-1][0])
         record = self.record(more_alarms=[*changed, *alarms_of_unused(self.store, self.plan)])
         before = read_if_whole(self.store, "run.json", RunRecord)
         if (
@@ -278,15 +270,8 @@ class Execution:
 
     def prepare(self) -> None:
         """What stages like to have done once on a machine, before many workers do it at once."""
-        stages = self.plan.to_prepare()
-        if stages:
-            start = time.monotonic()
-            for stage in stages:
-                registry.prepare(stage)
-            if time.monotonic() - start > SLOW_PREPARATION:
-                self.ui.note(
-                    f"kernels and tables made ready in {time.monotonic() - start:.0f} s; the next run finds them"
-                )
+        for stage in self.plan.to_prepare():
+            registry.prepare(stage)
 
     def work_maps(self, nodes: list[MapNode]) -> None:
         """Carry out the map nodes of a wave together. Where some documents of a source are asked for and its partitions

@@ -28,7 +28,7 @@ from gristmill.stages.read.parquet import Parquet
 from gristmill.stages.read.warc import Warc
 from gristmill.stages.stage import Origin, Reader
 from tests.pipeline.engine.here import work_here
-from tests.pipeline.runs import lines, save
+from tests.pipeline.runs import save
 
 Made = list[tuple[int, int]]  # parts: bytes and documents
 
@@ -200,25 +200,3 @@ def test_a_run_on_a_part_of_even_inputs_foresees_the_whole(
         in guess.in_words()
     )
     assert guess.share == pytest.approx(record.stages[0].count.kept / (4 * COUNT), rel=0.05)
-
-
-def test_how_many_stay_of_the_whole_has_an_interval_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    work_here(monkeypatch)
-    chance = random.Random(3)
-    for number in range(24):
-        short = chance.uniform(0.1, 0.6)
-        texts = [f"text {number} {i}" + " words" * (0 if chance.random() < short else 60) for i in range(40)]
-        lines(tmp_path / "in" / f"{number}.jsonl", texts)
-    head = "name: a\nparts: {files: 1}\nsources: {a: {jsonl: {path: in}}}\nstages:\n  - exact_dedup\n"
-    recipe = save(tmp_path / "a.yaml", f"{head}  - gopher_quality: {{min_words: 50, min_stop_words: 0}}\n  - write\n")
-    whole = run(recipes.load(recipe), str(tmp_path / "all"), Where(1), Quiet()).record
-    part = run(recipes.load(recipe), str(tmp_path / "part"), Where(1), Quiet(), Portion(share=0.3)).record
-    guess, kept = estimate(part, 1), whole.stages[-1].count.kept
-    assert 0.4 * 24 * 40 < kept < 0.9 * 24 * 40
-    assert guess.kept_low is not None and guess.kept_high is not None
-    assert guess.kept_low < guess.kept < guess.kept_high and guess.kept_low <= kept <= guess.kept_high
-    assert guess.kept_high < 1.6 * guess.kept_low
-    assert f"{guess.kept:,} kept ({guess.kept_low:,} to {guess.kept_high:,})" in guess.in_words()
-    assert f"this read {guess.share:.2%} of the bytes of the input" in guess.in_words()
-    assert " kB of disk, " in guess.in_words() and "GB of disk" not in guess.in_words()
-    assert estimate(whole, 1).kept_in_words == f"{kept:,} kept"
