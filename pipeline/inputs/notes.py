@@ -9,9 +9,7 @@ from gristmill.pipeline.formatting import as_bytes, as_money, one_line
 from gristmill.pipeline.inputs.files import by_ending, changed_since, endings_in_words
 from gristmill.pipeline.inputs.portion import Inputs
 from gristmill.pipeline.store.counts import LONGEST_PATH, NAMED, few, files, shortened
-from gristmill.pipeline.store.journal import Journal
-from gristmill.pipeline.store.run_records import FetchRecord, InputRecord, SegmentManifest, read_if_whole
-from gristmill.pipeline.store.storage import Store
+from gristmill.pipeline.store.run_records import FetchRecord, InputRecord
 
 Facts = Mapping[str, InputRecord]  # `inputs` of run.json: by source
 
@@ -70,19 +68,6 @@ def notes_of(facts: Facts) -> list[str]:
 def notes_beside(alarms: Sequence[str], facts: Facts) -> list[str]:
     """The notes that no alarm repeats."""
     return [note for note in notes_of(facts) if not any(alarm.startswith(note) for alarm in alarms)]
-
-
-def gone_since(inputs: Mapping[str, Inputs], store: Store, journal: Journal) -> dict[str, list[str]]:
-    """By source: files that the last run in this folder read and that are no longer among the inputs."""
-    gone = {}
-    for name, taken in inputs.items():
-        path = f"partitions/{name}/manifest.json"
-        # a damaged manifest is written anew
-        manifest = read_if_whole(store, path, SegmentManifest) if journal.is_as_written(path) else None
-        parts = manifest.parts if manifest else []
-        before = {span.path for part in parts for span in part.inputs if span.path}
-        gone[name] = sorted(before - {file.path for file in taken.files})
-    return gone
 
 
 def alarms_of_inputs(inputs: Mapping[str, Inputs]) -> list[str]:

@@ -15,7 +15,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import TypedDict, cast
+from typing import cast
 
 import xxhash
 
@@ -37,15 +37,6 @@ Chosen = tuple[list[Span], int | None]  # what a part reads, and how many docume
 
 
 # --- splitting --------------------------------------------------------------------------------------------------------
-
-
-class FileContent(TypedDict):
-    """A stretch of a file as fingerprints know it. Which records of it are read is told by its content."""
-
-    path: str
-    content: str
-    start: int
-    end: int | None
 
 
 def cut_into_parts(files: Sequence[InputFile], reader: Reader, parts: Parts, who: str) -> Iterator[list[Span]]:
@@ -109,17 +100,10 @@ def key_of(source: str, spans: list[Span]) -> str:
     return f"{stem or 'part'}-{xxhash.xxh3_64_hexdigest(facts.encode())[:12]}"
 
 
-def contents_of(spans: list[Span]) -> list[FileContent]:
+def contents_of(spans: list[Span]) -> list[tuple[str, str, str, int, int | None]]:
+    """The spans as fingerprints know them. Which records of a file are read is told by its content."""
     return [
-        {
-            "path": s.file.path,
-            "content": f"{s.file.content} {xxhash.xxh3_128_hexdigest(s.file.records.encode())}"
-            if s.file.records
-            else s.file.content,
-            "start": s.start,
-            "end": s.end,
-        }
-        for s in spans
+        (s.file.path, s.file.content, xxhash.xxh3_128_hexdigest(s.file.records.encode()), s.start, s.end) for s in spans
     ]
 
 
@@ -281,6 +265,6 @@ def fetch_of(inputs: Inputs, listing: InputFiles, prices: Prices | None) -> Fetc
     record = cast(FetchRecord | None, listing.fetch_plan(spans))
     if record is not None and prices is not None:
         gets, size = record["requests"] + record["listing_requests"], record["bytes"] + record["listing_bytes"]
-        amount = prices.of_requests(0, gets) + prices.of_bytes(size)
+        amount = prices.of_requests({"GET": gets}) + prices.of_bytes(size)
         record["cost"] = {"amount": round(amount, 6), "currency": prices.currency}
     return record

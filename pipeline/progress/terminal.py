@@ -31,7 +31,7 @@ EVERY = 60.0  # seconds between two lines of a log
 REFRESH = 2  # times a second, on a terminal
 LONGEST_NAME, LONGEST_BAR = 24, 40
 REASONS = 5
-AROUND = 10  # lines beside those of nodes
+AROUND = 12  # lines beside those of nodes
 CLEARLY = 0.1  # share of the text that a stage takes beyond its share of documents
 FEW = 0.05  # of the documents, where what a stage cuts from texts says more than why it drops them
 

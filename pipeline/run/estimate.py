@@ -8,7 +8,6 @@ or bytes.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import cast
@@ -264,12 +263,6 @@ def for_people(seconds: float) -> str:
 
 def workers_of(record: RunRecord) -> int:
     return int(str(record.machine["workers"]))
-
-
-def puts_and_gets(requests: Mapping[str, int]) -> tuple[int, int]:
-    """Requests to an object store by what they cost: those that write or list, and those that read."""
-    sent = Counter(requests)
-    return sent["PUT"] + sent["LIST"], sent["GET"] + sent["HEAD"]
 
 
 # --- before a run -----------------------------------------------------------------------------------------------------

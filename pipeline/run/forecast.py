@@ -21,7 +21,7 @@ from rich.text import Text
 
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.formatting import as_bytes, as_money, plain
+from gristmill.pipeline.formatting import as_bytes, as_money, as_requests, plain
 from gristmill.pipeline.inputs.notes import facts_of, fetches_of
 from gristmill.pipeline.inputs.portion import Portion, find_inputs, part_sizes
 from gristmill.pipeline.processes import cores_here
@@ -34,7 +34,6 @@ from gristmill.pipeline.run.estimate import (
     asked_of_models,
     estimate,
     for_people,
-    puts_and_gets,
     share_of,
     workers_of,
 )
@@ -82,8 +81,7 @@ class Forecast:
     disk_bytes: int  # left at the end
     scratch_bytes: int  # at most at once, beside the inputs
     memory_bytes: int
-    puts: int | None  # requests that write, and that read; None: the sample's folder was not on an object store
-    gets: int | None
+    requests: Mapping[str, int] | None  # by kind; None: the sample's folder was not on an object store
     requests_cost: float | None
 
     @property
@@ -120,11 +118,11 @@ def forecast(recipe: Recipe, record: RunRecord, parts: Mapping[str, Sequence[int
         hour = prices.core_hour if shape.core_hour is None else shape.core_hour
         rent = seconds / 3600 * shape.workers * shape.cores * hour
         working = core_seconds / 3600 * hour + gpu_part(record, guess, prices)
-    puts = gets = asked = None
+    requests = asked = None
     if shape.object_store and record.requests:
-        puts, gets = (math.ceil(number / guess.share) for number in puts_and_gets(record.requests))
+        requests = {kind: math.ceil(number / guess.share) for kind, number in record.requests.items()}
         priced = prices is not None and (prices.thousand_puts or prices.thousand_gets)
-        asked = prices.of_requests(puts, gets) if prices is not None and priced else None
+        asked = prices.of_requests(requests) if prices is not None and priced else None
     return Forecast(
         sample=guess,
         shape=shape,
@@ -141,8 +139,7 @@ def forecast(recipe: Recipe, record: RunRecord, parts: Mapping[str, Sequence[int
         disk_bytes=guess.disk_bytes,
         scratch_bytes=max(guess.disk_bytes, round(sum(record.bytes_written.values()) / guess.share)),
         memory_bytes=round(guess.memory_bytes * SPARE_MEMORY),
-        puts=puts,
-        gets=gets,
+        requests=requests,
         requests_cost=asked,
     )
 
@@ -255,8 +252,8 @@ def in_words(found: Forecast) -> list[tuple[str, str]]:
     """What is known, and what is extrapolated."""
     guess, shape = found.sample, found.shape
     requests = "not known: the sample's folder was not on an object store (run --sample --out s3://..., then --from)"
-    if found.puts is not None and found.gets is not None:
-        requests = f"{found.puts:,} to write, {found.gets:,} to read"
+    if found.requests is not None:
+        requests = as_requests(found.requests)
     if found.requests_cost is not None:
         requests += f", {as_money(found.requests_cost, found.currency)}"
     idle = "" if found.work is None else f", {as_money(found.work, found.currency)} if idle cores cost nothing"

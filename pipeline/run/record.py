@@ -21,7 +21,7 @@ from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.plan.plan import Plan, Segment, Stored
 from gristmill.pipeline.recipe.fingerprint import MadeOf
 from gristmill.pipeline.recipe.recipe import FOLDERS, Prices, Recipe, Source, Step
-from gristmill.pipeline.run.estimate import PartRead, documents_in_all, puts_and_gets
+from gristmill.pipeline.run.estimate import PartRead, documents_in_all
 from gristmill.pipeline.shuffle.saved_index import check_saved
 from gristmill.pipeline.shuffle.shuffle import Shuffle
 from gristmill.pipeline.store.counts import RunAccount, Slowest
@@ -44,6 +44,7 @@ from gristmill.pipeline.store.run_records import (
     RunRecord,
     SegmentManifest,
     StageRecord,
+    read_if_whole,
 )
 from gristmill.pipeline.store.storage import Store
 from gristmill.stages.stage import Annotate, Global, Reader, Rule, Sink, Stage, snake_case
@@ -225,7 +226,7 @@ def cost_of(
         return None
     energy = (joules or 0.0) / 3.6e6 * prices.kilowatt_hour
     sent = requests or {}
-    asked = prices.of_requests(*puts_and_gets(sent)) + prices.of_bytes(sent.get("bytes_in", 0))
+    asked = prices.of_requests(sent) + prices.of_bytes(sent.get("bytes_in", 0))
     amount = sum(stage.cost or 0.0 for stage in stages) + energy + asked
     return Cost(round(amount, 6), prices.currency)
 
@@ -273,6 +274,22 @@ def manifest_part(node: str, part: Partition) -> PartFiles:
         | {f"sink/{name}": path for name, path in sinks.items()},
         checksums={name: facts.checksum for name, facts in own.items()},
     )
+
+
+def manifest_before(store: Store, journal: Journal, name: str) -> SegmentManifest | None:
+    """What the last run wrote of a segment or global stage; a damaged manifest is written anew."""
+    path = f"partitions/{name}/manifest.json"
+    return read_if_whole(store, path, SegmentManifest) if journal.is_as_written(path) else None
+
+
+def gone_since(inputs: Mapping[str, Inputs], store: Store, journal: Journal) -> dict[str, list[str]]:
+    """By source: files that the last run in this folder read and that are no longer among the inputs."""
+    gone = {}
+    for name, taken in inputs.items():
+        manifest = manifest_before(store, journal, name)
+        before = {span.path for part in (manifest.parts if manifest else ()) for span in part.inputs if span.path}
+        gone[name] = sorted(before - {file.path for file in taken.files})
+    return gone
 
 
 def is_done(store: Store) -> bool:

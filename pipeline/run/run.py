@@ -32,7 +32,6 @@ from gristmill.pipeline.inputs.notes import (
     alarms_of_inputs,
     facts_of,
     fetches_of,
-    gone_since,
     notes_of,
 )
 from gristmill.pipeline.inputs.portion import Inputs, Portion, find_inputs
@@ -55,14 +54,15 @@ from gristmill.pipeline.recipe.recipe import Recipe, Step
 from gristmill.pipeline.report_data.pages import task_of_pages
 from gristmill.pipeline.report_data.survey import Look
 from gristmill.pipeline.run.alarms import alarms, alarms_of_run, alarms_of_stages
-from gristmill.pipeline.run.dry_run import manifest_before
 from gristmill.pipeline.run.map_tasks import first_of, global_task, rejects_settings, tasks_of_node
 from gristmill.pipeline.run.record import (
     Findings,
     Stopwatch,
     alarms_of_unused,
     check_may_run,
+    gone_since,
     is_done,
+    manifest_before,
     manifest_of,
     record_of,
     stale_files,

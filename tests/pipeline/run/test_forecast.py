@@ -107,12 +107,13 @@ def test_requests_are_those_that_the_sample_counted(
     crawl: tuple[Recipe, RunRecord, RunRecord, dict[str, list[int]]],
 ) -> None:
     recipe, part, _, sizes = crawl
-    assert of_shape(crawl, Shape(4, object_store=True)).puts is None, "on a disk nobody counts them"
+    assert of_shape(crawl, Shape(4, object_store=True)).requests is None, "on a disk nobody counts them"
     counted = replace(part, requests={"PUT": 8, "LIST": 2, "GET": 90, "HEAD": 10, "retries": 50})
     measured = forecast(recipe, counted, sizes, Shape(4, object_store=True))
-    assert measured.puts == pytest.approx(10 / measured.sample.share, abs=1)
-    assert measured.gets == pytest.approx(100 / measured.sample.share, abs=1)
-    assert forecast(recipe, counted, sizes, Shape(4)).puts is None, "the whole is to run on a disk"
+    assert measured.requests is not None
+    assert measured.requests["PUT"] == pytest.approx(8 / measured.sample.share, abs=1)
+    assert measured.requests["GET"] == pytest.approx(90 / measured.sample.share, abs=1)
+    assert forecast(recipe, counted, sizes, Shape(4)).requests is None, "the whole is to run on a disk"
 
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
