@@ -21,10 +21,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from gristmill.pipeline.formatting import as_bytes, as_change, as_number, as_seconds, one_line, plain
+from gristmill.pipeline.formatting import as_bytes, as_number, as_seconds, one_line, plain
 from gristmill.pipeline.progress.progress import FOR_THE_REPORT, NodeProgress, Progress, Quiet, known_seconds_left
 from gristmill.pipeline.store.records import Result, Task
-from gristmill.pipeline.store.run_records import RunRecord, StageRecord
+from gristmill.pipeline.store.run_records import RunRecord
 from gristmill.pipeline.tables import TerminalTable
 
 EVERY = 60.0  # seconds between two lines of a log
@@ -32,8 +32,6 @@ REFRESH = 2  # times a second, on a terminal
 LONGEST_NAME, LONGEST_BAR = 24, 40
 REASONS = 5
 AROUND = 12  # lines beside those of nodes
-CLEARLY = 0.1  # share of the text that a stage takes beyond its share of documents
-FEW = 0.05  # of the documents, where what a stage cuts from texts says more than why it drops them
 
 
 # --- by where the output goes -----------------------------------------------------------------------------------------
@@ -249,30 +247,11 @@ def final_table(record: RunRecord) -> TerminalTable:
     heads = ["stage", "in", "kept", "dropped", *(["quarantined"] if failed else []), "worker seconds", "mostly because"]
     title = f"{record.name}: {record.status} in {record.seconds or 0.0:,.1f} s"
     rows = []
-    cuts = texts_cut(record.stages)
     for entry in record.stages:
         count = entry.count
         most = sorted(count.dropped.items(), key=lambda x: -x[1])[:3]
         reasons = [f"{one_line(reason)} {n:,}" for reason, n in most]
         numbers = [count.docs_in, count.kept, count.lost]
-        cut = cuts.get(entry.name, [])
-        because = [*cut, *reasons] if numbers[2] < FEW * numbers[0] else [*reasons[:1], *cut, *reasons[1:]]
         quarantined = [count.quarantined] if failed else []
-        rows.append((entry.name, *numbers, *quarantined, f"{count.seconds:,.1f}", because))
+        rows.append((entry.name, *numbers, *quarantined, f"{count.seconds:,.1f}", reasons))
     return TerminalTable.of(title, heads, rows, words={0, len(heads) - 1}, spared=[len(heads) - 2])
-
-
-def texts_cut(stages: Sequence[StageRecord]) -> dict[str, list[str]]:
-    """What is left of texts where a stage takes clearly more text than documents: `text -87%, 10.0 MB to 1.3 MB`."""
-    cuts, left = {}, {entry.name: entry.count.text_bytes or 0 for entry in stages if entry.kind == "read"}
-    for entry in stages:
-        here = entry.sources if entry.kind != "read" else {}
-        texts = {source: each.text_bytes or 0 for source, each in here.items()}
-        before, after = sum(left.get(source, 0) for source in here), sum(texts.values())
-        if before and after / before < entry.count.kept / max(1, entry.count.docs_in) - CLEARLY:
-            cuts[entry.name] = [
-                f"text {as_change(after / before - 1, '.0%')}",
-                f"{as_bytes(before)} to {as_bytes(after)}",
-            ]
-        left |= texts
-    return cuts

@@ -49,11 +49,11 @@ def tasks_of_node(
 
 
 def compresses(recipe: Recipe, store: Store, inputs: Mapping[str, Inputs]) -> bool:
-    """Whether stored documents are compressed. Those that go when the run ends are read by each round of a global
-    stage: compression costs more than it saves while memory holds them."""
+    """Whether stored documents are compressed. Where nothing is kept, they are read by each round of a global stage and
+    gone when the run ends: compression costs more than it saves while memory holds them."""
     size = sum(each.bytes for each in inputs.values())  # of all, for a sample too: it foretells the whole
     parts = sum(len(each.parts) for each in inputs.values())
-    return recipe.head.keep == "all" or not store.local or size > LITTLE_INPUT or parts > FEW_PARTS
+    return recipe.head.keep != "nothing" or not store.local or size > LITTLE_INPUT or parts > FEW_PARTS
 
 
 @dataclass(frozen=True)
