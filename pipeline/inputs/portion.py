@@ -20,8 +20,9 @@ from typing import cast
 import xxhash
 
 from gristmill.pipeline.errors import Mistakes, RunFailed
-from gristmill.pipeline.inputs.files import Span, find_files, not_in, open_stretch, with_contents
+from gristmill.pipeline.inputs.files import find_files, not_in, open_stretch, with_contents
 from gristmill.pipeline.recipe.recipe import Parts, Prices, Recipe, Source
+from gristmill.pipeline.store.records import FileSpan
 from gristmill.pipeline.store.run_records import FetchRecord
 from gristmill.pipeline.store.storage import Store
 from gristmill.stages.inputs import InputFile, InputFiles
@@ -33,25 +34,25 @@ LARGEST_PART, SMALLEST_PART = 8 << 20, 64 << 10  # bytes, of a run on a part of 
 FIRST_PARTS = 16  # from which documents are taken to begin with
 PIECES = 8  # of which a share of a source is made, where its files can be cut so small
 
-Chosen = tuple[list[Span], int | None]  # what a part reads, and how many documents of it at most
+Chosen = tuple[list[FileSpan], int | None]  # what a part reads, and how many documents of it at most
 
 
 # --- splitting --------------------------------------------------------------------------------------------------------
 
 
-def cut_into_parts(files: Sequence[InputFile], reader: Reader, parts: Parts, who: str) -> Iterator[list[Span]]:
+def cut_into_parts(files: Sequence[InputFile], reader: Reader, parts: Parts, who: str) -> Iterator[list[FileSpan]]:
     """The spans of each part: a large file gives several, small files share one."""
-    waiting: list[Span] = []
+    waiting: list[FileSpan] = []
     waiting_bytes = 0
     for file in files:
         if file.records and file.size > parts.max_bytes:
             from gristmill.pipeline.crawls.listing import cut_by_records  # with an HTTP client
 
             cuts = cut_by_records(file.records, parts.max_bytes)
-            yield from ([Span(file, start, end, size)] for start, end, size in cuts)
+            yield from ([FileSpan(file, start, end, size)] for start, end, size in cuts)
         elif file.size > parts.max_bytes:
             try:
-                with open_stretch(reader, spans_of(file)[0].for_task()) as stream:
+                with open_stretch(reader, spans_of(file)[0]) as stream:
                     spans = reader.spans(stream, file.path, file.size, parts.max_bytes)
             except OSError as error:
                 raise RunFailed(f"sources.{who}: {file.address} cannot be read: {error.strerror or error}") from error
@@ -81,17 +82,17 @@ def ends_group(file: InputFile, files: int | None) -> bool:
     return draw % (16 * SMALL_FILES) < sixteenths
 
 
-def spans_of(file: InputFile, spans: Sequence[tuple[int, int | None]] = ((0, None),)) -> list[Span]:
+def spans_of(file: InputFile, spans: Sequence[tuple[int, int | None]] = ((0, None),)) -> list[FileSpan]:
     """The spans of a file with the bytes of each, in proportion where a format counts in something else than bytes."""
     whole = spans[-1][1] or file.size
     ends = [file.size * (whole if end is None else end) // max(1, whole) for _, end in spans]
     return [
-        Span(file, start, end, until - since)
+        FileSpan(file, start, end, until - since)
         for (start, end), since, until in zip(spans, [0, *ends], ends, strict=False)
     ]
 
 
-def key_of(source: str, spans: list[Span]) -> str:
+def key_of(source: str, spans: list[FileSpan]) -> str:
     """A name for a part that stays as long as it reads the same stretches: what a person recognises, then a hash."""
     facts = json.dumps([source, [[s.file.path, s.start, s.end] for s in spans]], ensure_ascii=True)
     stem = "".join(
@@ -100,7 +101,7 @@ def key_of(source: str, spans: list[Span]) -> str:
     return f"{stem or 'part'}-{xxhash.xxh3_64_hexdigest(facts.encode())[:12]}"
 
 
-def contents_of(spans: list[Span]) -> list[tuple[str, str, str, int, int | None]]:
+def contents_of(spans: list[FileSpan]) -> list[tuple[str, str, str, int, int | None]]:
     """The spans as fingerprints know them. Which records of a file are read is told by its content."""
     return [
         (s.file.path, s.file.content, xxhash.xxh3_128_hexdigest(s.file.records.encode()), s.start, s.end) for s in spans
@@ -132,7 +133,7 @@ class Portion:
         )
         return parts.model_copy(update={"max_bytes": min(parts.max_bytes, piece), "files": 1})
 
-    def of(self, source: Source, files: Sequence[InputFile], cut: list[list[Span]]) -> Inputs:
+    def of(self, source: Source, files: Sequence[InputFile], cut: list[list[FileSpan]]) -> Inputs:
         """The inputs of a source, of its files and how they are cut."""
         if self.whole:
             return Inputs(source, tuple(files), tuple((spans, None) for spans in cut))
@@ -154,7 +155,7 @@ class Inputs:
     source: Source
     files: tuple[InputFile, ...]
     parts: tuple[Chosen, ...]
-    waiting: tuple[list[Span], ...] = ()  # parts to turn to where those have too few documents
+    waiting: tuple[list[FileSpan], ...] = ()  # parts to turn to where those have too few documents
     sizes: tuple[int, ...] = ()  # bytes of all parts, of a run on some of them
     passed_over: Mapping[str, int] = field(
         default_factory=dict
@@ -222,11 +223,11 @@ def part_sizes(inputs: Mapping[str, Inputs]) -> dict[str, list[int]]:
     return {name: [size_of(spans) for spans, _ in taken.parts] for name, taken in inputs.items()}
 
 
-def size_of(spans: list[Span]) -> int:
+def size_of(spans: list[FileSpan]) -> int:
     return sum(span.bytes for span in spans)
 
 
-def shared_out(documents: int, parts: tuple[list[Span], ...] | list[list[Span]]) -> list[Chosen]:
+def shared_out(documents: int, parts: tuple[list[FileSpan], ...] | list[list[FileSpan]]) -> list[Chosen]:
     """As many of each part; a part of which none would be read is not among them."""
     each, more = divmod(documents, max(1, len(parts)))
     return [(spans, each + (i < more)) for i, spans in enumerate(parts) if each + (i < more)]

@@ -120,7 +120,7 @@ def tasks_of_source(
             key=key,
             reader=source.reader.spec,
             source=source.name,
-            files=tuple(span.for_task() for span in spans),
+            files=tuple(spans),
             inputs=tuple(InputSpan(source.name, span.file.path, span.start, span.end) for span in spans),
             limit=limit,
             cost=size_of(spans),
