@@ -87,11 +87,6 @@ class Where:
     def count(self) -> int:
         return 1 if self.inline else self.workers or cores_here()
 
-    @property
-    def expected(self) -> int:
-        """Workers, as far as that is known before they are there."""
-        return self.workers or (1 if self.elsewhere else self.count)
-
     def check(self) -> None:
         """Raise for what is wrong before anything is begun."""
         if self.workers is not None and self.workers < 0:

@@ -260,12 +260,9 @@ class ProgressRecorder(UI):
         nodes: Sequence[Node],
         alarms: Callable[[RunAccount], list[str]],
         since: float | None = None,
-        workers: int = 1,
     ) -> None:
-        """`workers`: as many are expected."""
         self.ui = ui
         self.alarms = alarms
-        self.expected_workers = workers
         self.tasks: Counter[str] = Counter()
         self.account = RunAccount()
         self.executor: Workers | None = None  # once there is one
@@ -326,7 +323,7 @@ class ProgressRecorder(UI):
         memory = None if self.executor is None else self.executor.memory()
         with self._lock:
             now = time.time()
-            nodes = tuple(node.progress(self.workers or self.expected_workers) for node in self._nodes.values())
+            nodes = tuple(node.progress(max(1, self.workers)) for node in self._nodes.values())
             seconds, known, unfinished = known_seconds_left(nodes)
             self._latest = replace(
                 self._latest,

@@ -173,7 +173,9 @@ def bars(nodes: Sequence[NodeProgress], now: float) -> RichTable:
         grid.add_column(no_wrap=True, overflow="ellipsis", justify="right", style="dim")
     for node in nodes:
         style = {"running": "bold cyan", "done": "green"}.get(node.state, "dim")
-        bar = "" if node.state == "waiting" else ProgressBar(1.0, node.share, complete_style=style)
+        bar = (
+            "" if node.state == "waiting" else ProgressBar(1.0, node.share, complete_style=style, finished_style=style)
+        )
         grid.add_row(line(node.name, "" if node.state == "done" else style), bar, doing_of(node), time_of(node, now))
     return grid
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import cast
 
 from gristmill.pipeline.engine.budget import Budget
 from gristmill.pipeline.errors import OverBudget, RecipeError
@@ -75,25 +74,11 @@ class PartRead:
         return self.in_all**2 * max(0.0, 1 - self.read / max(1, self.size)) / self.documents
 
 
-@dataclass(frozen=True)
-class Whole:
+def documents_in_all(parts: Sequence[PartRead], sizes: Sequence[int]) -> WholeRecord:
     """How many documents a source has in all, and between which numbers that lies; None where too little was read to
-    say. `inputs.SOURCE.estimate` of run.json."""
-
-    parts: int
-    of: int
-    documents: int
-    low: int | None
-    high: int | None
-
-    def as_json(self) -> WholeRecord:
-        return cast(WholeRecord, asdict(self))
-
-
-def documents_in_all(parts: Sequence[PartRead], sizes: Sequence[int]) -> Whole:
-    """From some parts of a source to all, whose sizes are given: documents per byte, in the smaller and the larger half
-    apart where enough of both were read, for documents are seldom as dense in both. The spread is that of the estimates
-    which leave one part out (the jackknife), the interval is taken on the logarithm, for a total is never below zero.
+    say. From some parts to all, whose sizes are given: documents per byte, in the smaller and the larger half apart
+    where enough of both were read, for documents are seldom as dense in both. The spread is that of the estimates which
+    leave one part out (the jackknife), the interval is taken on the logarithm, for a total is never below zero.
     """
     seen = sum(part.documents for part in parts)
     middle = sorted(sizes)[(len(sizes) - 1) // 2] if sizes else 0
@@ -107,10 +92,10 @@ def documents_in_all(parts: Sequence[PartRead], sizes: Sequence[int]) -> Whole:
     total, variance, free = (sum(numbers) for numbers in zip(*estimates, strict=True))
     if not total or not math.isfinite(variance):
         exact = seen if len(parts) == len(sizes) and all(part.whole for part in parts) else None
-        return Whole(len(parts), len(sizes), round(total), exact, exact)
+        return WholeRecord(parts=len(parts), of=len(sizes), documents=round(total), low=exact, high=exact)
     factor = min(WIDEST, math.exp(min(9.0, student(free) * WIDER * math.sqrt(variance) / total)))
     low, high = (max(seen, round(bound)) for bound in (total / factor, total * factor))
-    return Whole(len(parts), len(sizes), round(total), low, high)
+    return WholeRecord(parts=len(parts), of=len(sizes), documents=round(total), low=low, high=high)
 
 
 def in_stratum(parts: Sequence[PartRead], of: int, size: int) -> tuple[float, float, float]:

@@ -121,7 +121,7 @@ class Findings:
         """Of a run on some parts of a source: how many documents the whole has."""
         if inputs.sizes:
             parts = [PartRead.of(task, results[task.phases[0].task].counts[source]) for task in tasks]
-            self.inputs[source]["estimate"] = documents_in_all(parts, inputs.sizes).as_json()
+            self.inputs[source]["estimate"] = documents_in_all(parts, inputs.sizes)
 
     def note_scores(self, called: str, step: Step, parts: list[Partition]) -> None:
         """Note the documents whose scores the report shows: those that were scored, or that are to be cut by score;

@@ -163,7 +163,6 @@ class Execution:
             self.plan.nodes,
             lambda account: alarms_of_stages(self.plan, account),
             self.stopwatch.began,
-            self.where.expected,
         )
         prepare = None if where.forked else self.prepare  # a fork server prepares for its workers
         self.executor: Executor = (

@@ -203,10 +203,13 @@ class MapTask(Task):
     reader: StageSpec | None = None
     part: Partition | None = None  # None where a reader gives the documents
     files: tuple[FileSpan, ...] = ()
-    inputs: tuple[InputSpan, ...] = ()
     limit: int | None = None
     forgotten: str = ""  # the checksum of the list of documents that a reader leaves out
     compress: bool = True  # the documents that it stores
+
+    @property
+    def inputs(self) -> tuple[InputSpan, ...]:
+        return tuple(InputSpan(self.source, span.file.path, span.start, span.end) for span in self.files)
 
 
 @dataclass(frozen=True, kw_only=True)

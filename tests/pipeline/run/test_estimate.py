@@ -19,8 +19,9 @@ from gristmill.pipeline.inputs.portion import Portion, cut_into_parts
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.recipe.recipe import Parts
-from gristmill.pipeline.run.estimate import PartRead, Whole, documents_in_all, estimate
+from gristmill.pipeline.run.estimate import PartRead, documents_in_all, estimate
 from gristmill.pipeline.run.run import run
+from gristmill.pipeline.store.run_records import WholeRecord
 from gristmill.stages.inputs import InputFile
 from gristmill.stages.read.arrow import Arrow
 from gristmill.stages.read.jsonl import Jsonl
@@ -50,7 +51,7 @@ def sparse_large_ones(chance: random.Random) -> Made:
     return [(size, max(1, round(5 * (size / 4e5) ** 0.3 * chance.lognormvariate(0, 0.5)))) for size in sizes]
 
 
-def taken(parts: Made, few: int, chance: random.Random) -> Whole:
+def taken(parts: Made, few: int, chance: random.Random) -> WholeRecord:
     read = [PartRead(size, size, documents, True) for size, documents in chance.sample(parts, few)]
     return documents_in_all(read, [size for size, _ in parts])
 
@@ -61,8 +62,8 @@ def test_even_inputs_are_estimated_within_three_percent(few: int) -> None:
         chance = random.Random(seed)
         parts = even(chance)
         guess, truth = taken(parts, few, chance), sum(documents for _, documents in parts)
-        assert guess.documents == pytest.approx(truth, rel=0.03), seed
-        assert guess.low is not None and guess.high is not None and guess.high < 1.2 * guess.low
+        assert guess["documents"] == pytest.approx(truth, rel=0.03), seed
+        assert guess["low"] is not None and guess["high"] is not None and guess["high"] < 1.2 * guess["low"]
 
 
 @pytest.mark.parametrize("few", [10, 16, 30])
@@ -73,26 +74,26 @@ def test_the_interval_holds_the_truth_nine_times_in_ten(made: Callable[[random.R
         chance = random.Random(seed)
         parts = made(chance)
         guess, truth = taken(parts, few, chance), sum(documents for _, documents in parts)
-        held += guess.low is not None and guess.high is not None and guess.low <= truth <= guess.high
+        held += guess["low"] is not None and guess["high"] is not None and guess["low"] <= truth <= guess["high"]
     assert held >= 0.9 * seeds
 
 
 def test_what_cannot_be_known_is_not_claimed() -> None:
     sizes = [100, 100, 100, 500]
     one = documents_in_all([PartRead(100, 100, 10, True)], sizes)
-    assert (one.documents, one.low, one.high, one.parts, one.of) == (80, None, None, 1, 4)
+    assert (one["documents"], one["low"], one["high"], one["parts"], one["of"]) == (80, None, None, 1, 4)
     none = documents_in_all([PartRead(100, 100, 0, True)] * 2, sizes)
-    assert (none.documents, none.low, none.high) == (0, None, None)
+    assert (none["documents"], none["low"], none["high"]) == (0, None, None)
     every = documents_in_all([PartRead(size, size, 7, True) for size in sizes], sizes)
-    assert (every.documents, every.low, every.high) == (28, 28, 28)
+    assert (every["documents"], every["low"], every["high"]) == (28, 28, 28)
     begun = documents_in_all([PartRead(size, size // 2, 100, False) for size in sizes], sizes)
     assert (
-        begun.documents == 800
-        and begun.low is not None
-        and begun.high is not None
-        and 400 <= begun.low < 800 < begun.high < 1000
+        begun["documents"] == 800
+        and begun["low"] is not None
+        and begun["high"] is not None
+        and 400 <= begun["low"] < 800 < begun["high"] < 1000
     )
-    assert documents_in_all([], []) == Whole(0, 0, 0, 0, 0)
+    assert documents_in_all([], []) == {"parts": 0, "of": 0, "documents": 0, "low": 0, "high": 0}
 
 
 # --- how much of a file its records took ------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, strategies as st
 
+from gristmill.pipeline.engine.executor import InlineExecutor
 from gristmill.pipeline.json_types import StageSpec
 from gristmill.pipeline.plan.plan import Plan, make_plan
 from gristmill.pipeline.progress.progress import NodeProgress, ProgressRecorder, Quiet
@@ -22,6 +23,7 @@ from gristmill.pipeline.store.records import (
     RoundTask,
     Task,
 )
+from gristmill.pipeline.store.storage import Store
 from tests.pipeline.runs import save
 
 TEXT = "name: a\nsources: {a: {jsonl: {path: in}}}\nstages: [exact_dedup, {sample: {rate: 0.5}}, write]\n"
@@ -54,7 +56,9 @@ class Clock(ProgressRecorder):
     """A recorder that is told of made tasks."""
 
     def __init__(self, plan: Plan, workers: int = 1) -> None:
-        super().__init__(Quiet(), "a", plan.nodes, lambda _: [], workers=workers)
+        super().__init__(Quiet(), "a", plan.nodes, lambda _: [])
+        self.executor = InlineExecutor(Store(""))
+        self.executor.workers = workers
         self.plan = plan
 
     def begin(self, node: str, tasks: int, kind: str = "partition", **more: int) -> None:
