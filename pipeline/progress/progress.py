@@ -97,7 +97,6 @@ class NodeProgress:
     source: str | None
     stages: tuple[str, ...]
     state: Literal["waiting", "running", "done"] = "waiting"
-    doing: str | None = None
     parts: int | None = None
     done: int = 0
     round: int = 0  # of a global stage: the one at work, its tasks, and those of them that are done
@@ -191,15 +190,12 @@ class NodeTracker:
         self.bytes += bytes_of(task)
 
     def finish(self, task: Task, result: Result) -> None:
-        seconds = result.seconds
         self.done += 1
         self.bytes_done += bytes_of(task)
-        self.recent_seconds = REMEMBERED * self.recent_seconds + seconds
+        self.recent_seconds = REMEMBERED * self.recent_seconds + result.seconds
         self.recent_bytes = REMEMBERED * self.recent_bytes + bytes_of(task)
-        if self.facts.kind == "global":
-            self.facts = replace(self.facts, doing=f"{task.kind} {round_of(task) + 1}")
-        else:
-            self.facts = replace(self.facts, done=self.facts.done + 1, doing=None)
+        if self.facts.kind != "global":
+            self.facts = replace(self.facts, done=self.facts.done + 1)
 
     def progress(self, workers: int) -> NodeProgress:
         facts = replace(self.facts, share=self.share, seconds_left=self.seconds_left(workers))
@@ -290,7 +286,7 @@ class ProgressRecorder(UI):
     def ends(self, node: Node) -> None:
         with self._lock:
             tracker = self._nodes[node.name]
-            tracker.facts = replace(tracker.facts, state="done", ended=time.time(), doing=None)
+            tracker.facts = replace(tracker.facts, state="done", ended=time.time())
 
     def finished(self, task: Task, result: Result, anew: bool) -> None:
         with self._lock:

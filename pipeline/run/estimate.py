@@ -11,8 +11,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from gristmill.pipeline.engine.budget import Budget
-from gristmill.pipeline.errors import OverBudget, RecipeError
+from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.formatting import as_bytes, as_money
 from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.recipe.recipe import Recipe
@@ -251,22 +250,6 @@ def workers_of(record: RunRecord) -> int:
 
 
 # --- before a run -----------------------------------------------------------------------------------------------------
-
-
-def check_budget(budget: Budget, guess: Estimate | None) -> str | None:
-    """Before any work: OverBudget if what is known says that it cannot be enough, else a warning where it may not be or
-    nothing is known."""
-    amount = as_money(budget.amount, budget.prices.currency)
-    if guess is None or guess.cost is None:
-        return (
-            f"nothing is known of what this run will cost: it stops before it exceeds {amount}; "
-            "`gristmill estimate` or a run with --sample tells"
-        )
-    low, high = (guess.cost * bound for bound in guess.spread)
-    words = f"the whole will cost {as_money(low, guess.currency)} to {as_money(high, guess.currency)}"
-    if low > budget.amount:
-        raise OverBudget(f"{words} by the sample run, more than the budget of {amount}; nothing was begun")
-    return f"{words} by the sample run: the budget of {amount} may not be enough" if high > budget.amount else None
 
 
 def asked_of_models(recipe: Recipe, record: RunRecord, share: float = 1.0) -> list[tuple[str, Cost, int]]:

@@ -48,7 +48,7 @@ def facts(nodes: list[NodeProgress], dropped: dict[str, int] | None = None, name
 USUAL = [
     node("crawl", "done", source="crawl"),
     node("language", "running", seconds_left=130.0),
-    node("minhash_dedup", "running", kind="global", doing="join 3", round=4, round_tasks=64, round_done=20),
+    node("minhash_dedup", "running", kind="global", round=4, round_tasks=64, round_done=20),
     node("pack", "waiting", kind="global"),
 ]
 
