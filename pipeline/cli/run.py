@@ -31,7 +31,9 @@ Cluster = Annotated[
     str | None, typer.Option("--cluster", help="a YAML file that describes a cluster for dask-jobqueue")
 ]
 ASIDE = "into OUT-sample, with an estimate for the whole input"
-Limit = Annotated[int | None, typer.Option("--limit", min=1, help=f"only this many documents of each source, {ASIDE}")]
+Limit = Annotated[
+    int | None, typer.Option("--limit", min=1, help=f"at most this many documents of each source, {ASIDE}")
+]
 Sample = Annotated[str | None, typer.Option("--sample", help=f"only this share of the input, such as 1%, {ASIDE}")]
 BudgetOption = Annotated[
     float | None,

@@ -3,17 +3,19 @@
 Large files are split, small ones grouped. Groups end where the hash of a path says so, not by counting: one file more
 changes the group it falls into and no other.
 
-A run takes all of its inputs, some documents of each source (`--limit`), or a share of its bytes (`--sample`). What is
-taken depends on the inputs alone, never on the workers: parts are taken in the order of a hash, which makes them a fair
-sample. How many documents a part has is known once it is read: where the first parts had too few, more are taken
-(`Inputs.topped_up`).
+A run takes all of its inputs, at most so many documents of each source (`--limit`), or a share of its bytes
+(`--sample`). What is taken depends on the inputs alone, never on the workers: parts are taken in the order of a hash,
+which makes them a fair sample. How many documents a part has is known once it is read: a limit is shared over as many
+parts as should hold enough, and parts that have fewer give what they have.
 """
 
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path, PurePosixPath
 from typing import cast
 
@@ -31,7 +33,8 @@ from gristmill.stages.stage import Reader
 SMALL_FILES = 64  # of a part, on average
 FULL_WEIGHT = 64 << 10  # bytes; a smaller file counts for less, down to a sixteenth
 LARGEST_PART, SMALLEST_PART = 8 << 20, 64 << 10  # bytes, of a run on a part of its inputs
-FIRST_PARTS = 16  # from which documents are taken to begin with
+FEWEST_PARTS = 16  # over which a limit is shared, if there are as many
+LARGE_DOCUMENT = 64 << 10  # bytes: more parts are taken where these could not hold as many documents of that size
 PIECES = 8  # of which a share of a source is made, where its files can be cut so small
 
 Chosen = tuple[list[FileSpan], int | None]  # what a part reads, and how many documents of it at most
@@ -142,10 +145,12 @@ class Portion:
         if self.documents is None:
             chosen = by_hash[: max(1, round((self.share or 1.0) * len(by_hash)))]
             return Inputs(source, tuple(files), tuple((spans, None) for spans in chosen), sizes=sizes)
-        few = min(FIRST_PARTS, self.documents, len(by_hash))
-        return Inputs(
-            source, tuple(files), tuple(shared_out(self.documents, by_hash[:few])), tuple(by_hash[few:]), sizes=sizes
-        )
+        held = list(accumulate(size_of(spans) for spans in by_hash))
+        enough = bisect_left(held, self.documents * LARGE_DOCUMENT) + 1
+        few = by_hash[: min(self.documents, max(FEWEST_PARTS, enough))]
+        each, more = divmod(self.documents, max(1, len(few)))
+        limited = tuple((spans, each + (number < more)) for number, spans in enumerate(few))
+        return Inputs(source, tuple(files), limited, sizes=sizes)
 
 
 @dataclass(frozen=True)
@@ -155,7 +160,6 @@ class Inputs:
     source: Source
     files: tuple[InputFile, ...]
     parts: tuple[Chosen, ...]
-    waiting: tuple[list[FileSpan], ...] = ()  # parts to turn to where those have too few documents
     sizes: tuple[int, ...] = ()  # bytes of all parts, of a run on some of them
     passed_over: Mapping[str, int] = field(
         default_factory=dict
@@ -184,26 +188,6 @@ class Inputs:
         )
         return replace(self, parts=parts)
 
-    def topped_up(self, wanted: int | None, given: Mapping[str, int]) -> Inputs | None:
-        """More parts, or more of some, where these have given fewer documents than are wanted; None where that is all.
-        Those are never more than wanted: each part is asked for its share of what is missing."""
-        missing = 0 if wanted is None else wanted - sum(given.values())
-        if missing <= 0:
-            return None
-        if self.waiting:
-            each = max(1, sum(given.values()) // max(1, len(given)))
-            few = min(len(self.waiting), -(-missing // each))
-            return replace(
-                self, parts=(*self.parts, *shared_out(missing, self.waiting[:few])), waiting=self.waiting[few:]
-            )
-        parts: list[Chosen] = []
-        for spans, limit in self.parts:  # the fewest that may have enough, for they are read again
-            is_cut_off = limit is not None and given[key_of(self.source.name, spans)] >= limit
-            more = min(missing, limit) if is_cut_off and limit is not None else 0
-            parts.append((spans, None if limit is None else limit + more))
-            missing -= more
-        return replace(self, parts=tuple(parts)) if tuple(parts) != self.parts else None
-
 
 def listings_of(recipe: Recipe, store: Store) -> dict[str, InputFiles]:
     """The files of every source, found and not read; RecipeError names every path that leads nowhere."""
@@ -225,12 +209,6 @@ def part_sizes(inputs: Mapping[str, Inputs]) -> dict[str, list[int]]:
 
 def size_of(spans: list[FileSpan]) -> int:
     return sum(span.bytes for span in spans)
-
-
-def shared_out(documents: int, parts: tuple[list[FileSpan], ...] | list[list[FileSpan]]) -> list[Chosen]:
-    """As many of each part; a part of which none would be read is not among them."""
-    each, more = divmod(documents, max(1, len(parts)))
-    return [(spans, each + (i < more)) for i, spans in enumerate(parts) if each + (i < more)]
 
 
 def find_inputs(

@@ -151,11 +151,6 @@ def task_of(node: MapNode, recipe: Recipe, store: Store, phases: tuple[Phase, ..
     )
 
 
-def first_of(task: MapTask) -> str:
-    """The name of its first phase, which reads."""
-    return task.phases[0].task
-
-
 def global_task(stage_fingerprint: str, parts: Iterable[Partition], kept: list[str]) -> str:
     """The fingerprint of a global stage on its documents and on what earlier runs have `kept` for it, under which the
     journal knows that it is done."""

@@ -54,7 +54,7 @@ from gristmill.pipeline.recipe.recipe import Recipe, Step
 from gristmill.pipeline.report_data.pages import task_of_pages
 from gristmill.pipeline.report_data.survey import Look
 from gristmill.pipeline.run.alarms import alarms, alarms_of_run, alarms_of_stages
-from gristmill.pipeline.run.map_tasks import first_of, global_task, rejects_settings, tasks_of_node
+from gristmill.pipeline.run.map_tasks import global_task, rejects_settings, tasks_of_node
 from gristmill.pipeline.run.record import (
     Findings,
     Stopwatch,
@@ -136,7 +136,6 @@ class Execution:
         self.store = store
         self.journal = journal
         self.portion = portion
-        self.check_inputs = check_inputs
         self.plan: Plan = make_plan(recipe)
         self.where = replace(
             where,
@@ -273,25 +272,12 @@ class Execution:
             registry.prepare(stage)
 
     def work_maps(self, nodes: list[MapNode]) -> None:
-        """Carry out the map nodes of a wave together. Where some documents of a source are asked for and its partitions
-        have too few, more are read."""
-        tasks: dict[str, list[MapTask]] = {}
-        results: dict[str, PhaseResult] = {}
-        ever: dict[str, set[str]] = {node.name: set() for node in nodes}  # those that gave way to others are done too
-        short = nodes  # whose partitions have too few documents, or were not worked on yet
-        while short:
-            for node in short:
-                tasks[node.name] = tasks_of_node(node, self.recipe, self.store, self.inputs, self.fed(node))
-                ever[node.name].update(task.task for task in tasks[node.name])
-                self.ui.begins(node, len(ever[node.name]))
-            waiting = self.without_results(tasks, results, without_counted=True)
-            results |= cast(dict[str, PhaseResult], self.engine.run(waiting))
-            short = [
-                node
-                for node in nodes
-                if node.source is not None and self.takes_more(node.source.name, tasks[node.name], results)
-            ]
-        results |= cast(dict[str, PhaseResult], self.engine.run(self.without_results(tasks, results)))
+        """Carry out the map nodes of a wave together."""
+        tasks = {node.name: tasks_of_node(node, self.recipe, self.store, self.inputs, self.fed(node)) for node in nodes}
+        self.at_work = {task.task: task for of_node in tasks.values() for task in of_node}
+        for node in nodes:
+            self.ui.begins(node, len(tasks[node.name]))
+        results = cast(dict[str, PhaseResult], self.engine.run(self.at_work.values()))
         for node in nodes:
             if node.source is not None:
                 source = node.source.name
@@ -299,17 +285,6 @@ class Execution:
             for task in tasks[node.name]:
                 self.take(task, results)
         self.finish_segments(nodes)
-
-    def without_results(
-        self, tasks: Mapping[str, Sequence[MapTask]], known: Mapping[str, PhaseResult], without_counted: bool = False
-    ) -> list[MapTask]:
-        """The tasks of some nodes, less those whose results are `known`, and less those of which it is known how many
-        documents they give."""
-        self.at_work = {task.task: task for of_node in tasks.values() for task in of_node}
-        waiting = [task for task in self.at_work.values() if first_of(task) not in known]
-        if without_counted:
-            waiting = [task for task in waiting if self.journal.documents_of(first_of(task)) is None]
-        return waiting
 
     def finish_segments(self, nodes: list[MapNode]) -> None:
         """Finish the segments of which these were the last nodes."""
@@ -320,23 +295,6 @@ class Execution:
                 self.finish_segment(segment)
         for node in nodes:
             self.ui.ends(node)
-
-    def takes_more(self, source: str, tasks: list[MapTask], results: dict[str, PhaseResult]) -> bool:
-        """Have the partitions of a source given fewer documents than are asked for, and are there more? How many they
-        gave stays known when those files are not used, so that the same command finds the same partitions again without
-        reading."""
-        given = {}
-        for task in tasks:
-            result = results.get(first_of(task))
-            counted = self.journal.documents_of(first_of(task)) if result is None else result.counts[source].kept
-            given[task.key] = cast(int, counted)
-        more = self.inputs[source].topped_up(self.portion.documents, given)
-        if more is None:
-            return False
-        for task in tasks:
-            self.journal.count_documents(first_of(task), given[task.key])
-        self.inputs[source] = more.with_contents(self.store, check=self.check_inputs)
-        return True
 
     def take(self, task: MapTask, results: Mapping[str, PhaseResult]) -> None:
         """Note the results of a task: its account, and its partition as each segment left it."""

@@ -9,10 +9,9 @@ import pytest
 
 from gristmill.pipeline.engine.budget import Budget
 from gristmill.pipeline.engine.cluster import Where
-from gristmill.pipeline.errors import OverBudget, RecipeError
+from gristmill.pipeline.errors import OverBudget
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.recipe.recipe import Prices
-from gristmill.pipeline.run.launch import Launch
 from gristmill.pipeline.run.run import run
 from gristmill.pipeline.store.records import Result, Task
 from tests.pipeline.crawls import texts
@@ -64,12 +63,3 @@ def test_a_run_stops_and_resumes_to_the_same_bytes(tmp_path: Path) -> None:
     assert stopped >= 1
     assert json.loads((tmp_path / "out" / "run.json").read_text())["status"] == "done"
     assert tree(tmp_path / "out", "write") == tree(tmp_path / "whole", "write") and tree(tmp_path / "out", "write")
-
-
-def test_what_would_never_stop_a_run_is_refused_before_any_work(tmp_path: Path) -> None:
-    priced = recipes.load(save(tmp_path / "r.yaml", RECIPE))
-    free = recipes.load(save(tmp_path / "s.yaml", RECIPE.replace("prices: {core_hour: 3600}", "")))
-    idle = recipes.load(save(tmp_path / "t.yaml", RECIPE.replace("core_hour: 3600", "kilowatt_hour: 1")))
-    for recipe, amount, says in ((free, 5, "`prices`"), (priced, 0, "--budget 0"), (idle, 5, "never stop a run")):
-        with pytest.raises(RecipeError, match=says):
-            Launch.of(recipe, budget=amount)
