@@ -231,7 +231,7 @@ class DaskExecutor(Executor):
         if not any(used):
             return None
         limit = max(int(worker.memory_limit or 0) for worker in workers) or None
-        return WorkerMemory(len(used), max(used), sum(used), limit)
+        return WorkerMemory(len(used), max(used), limit)
 
     def results(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Result]]:
         left = {task.task: task for task in tasks}

@@ -492,21 +492,16 @@ def not_in(store: Store, listing: InputFiles, who: str) -> InputFiles:
     return replace(listing, files=outside, passed_over=passed_over)
 
 
-def changed_since(files: list[InputFile], who: str) -> list[str]:
+def changed_since(files: list[InputFile]) -> list[str]:
     """Paths of the local files that are not as they were when they were found, below their source's root."""
-    return [file.path for file in files if "://" not in file.address and has_changed(file, who)]
 
+    def stamp_now(file: InputFile) -> object:
+        try:
+            return Folders().info(file.address)["stamp"]
+        except OSError:
+            return None
 
-def has_changed(file: InputFile, who: str) -> bool:
-    try:
-        facts = Folders().info(file.address)
-        stamp = str(facts.get("stamp"))
-        if facts["size"] != file.size or facts["type"] != "file" or stamp.split()[0] != file.stamp.split()[0]:
-            return True
-        # size and modification time are the same: the contents alone tell a set-back time from a new mode or link
-        return stamp != file.stamp and _content_hash(file, who) != file.content
-    except (OSError, RunFailed):
-        return True
+    return [file.path for file in files if "://" not in file.address and stamp_now(file) != file.stamp]
 
 
 def without_protocol(address: str) -> str:

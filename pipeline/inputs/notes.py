@@ -116,7 +116,7 @@ def alarms_of_changes(inputs: Mapping[str, Inputs]) -> list[str]:
     versions."""
     alarms = []
     for name, taken in inputs.items():
-        changed = changed_since(taken.read, name)
+        changed = changed_since(taken.read)
         if changed:
             alarms.append(
                 f"{name}: {listed(changed)} changed while the run went on; the same command reads what is new"

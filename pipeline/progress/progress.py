@@ -123,7 +123,6 @@ class WorkerMemory:
 
     workers: int
     largest: int  # of one worker, in bytes
-    total: int
     limit: int | None  # of one worker
 
 

@@ -207,10 +207,6 @@ class MapTask(Task):
     forgotten: str = ""  # the checksum of the list of documents that a reader leaves out
     compress: bool = True  # the documents that it stores
 
-    @property
-    def inputs(self) -> tuple[InputSpan, ...]:
-        return tuple(InputSpan(self.source, span.file.path, span.start, span.end) for span in self.files)
-
 
 @dataclass(frozen=True, kw_only=True)
 class ConformTask(Task):

@@ -40,7 +40,7 @@ def facts(nodes: list[NodeProgress], dropped: dict[str, int] | None = None, name
     return Progress(
         name=name, state="running", message=None, process=this_process(), started=0.0, updated=60.0, workers=2,
         dashboard=None, notes=(), documents=9000, bytes=GB, tasks={}, deaths=0, peak_memory={},
-        memory=WorkerMemory(2, GB // 2, GB, 4 * GB), recently=Speed(3000, 6_000_000, 3.0), alarms=(),
+        memory=WorkerMemory(2, GB // 2, 4 * GB), recently=Speed(3000, 6_000_000, 3.0), alarms=(),
         nodes=tuple(nodes), stages={"crawl": {"crawl": counts}}, seconds_left=None,
     )  # fmt: skip
 
