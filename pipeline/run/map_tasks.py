@@ -13,6 +13,7 @@ from gristmill.pipeline.recipe.recipe import Recipe, Source
 from gristmill.pipeline.store.forgotten import read_list
 from gristmill.pipeline.store.partitions import identity
 from gristmill.pipeline.store.records import (
+    InputSpan,
     MapTask,
     Partition,
     Phase,
@@ -120,6 +121,7 @@ def tasks_of_source(
             reader=source.reader.spec,
             source=source.name,
             files=tuple(spans),
+            inputs=tuple(InputSpan(source.name, span.file.path, span.start, span.end) for span in spans),
             limit=limit,
             cost=size_of(spans),
             forgotten="" if forgotten is None else forgotten.checksum,

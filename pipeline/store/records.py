@@ -203,6 +203,7 @@ class MapTask(Task):
     reader: StageSpec | None = None
     part: Partition | None = None  # None where a reader gives the documents
     files: tuple[FileSpan, ...] = ()
+    inputs: tuple[InputSpan, ...] = ()  # the same, as its partition notes them
     limit: int | None = None
     forgotten: str = ""  # the checksum of the list of documents that a reader leaves out
     compress: bool = True  # the documents that it stores

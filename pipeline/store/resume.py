@@ -46,6 +46,7 @@ def resumed_behind(task: MapTask, number: int, part: Partition) -> MapTask:
         reader=None,
         part=part,
         files=(),
+        inputs=(),
         limit=None,
         forgotten="",
         cost=part.text_bytes,

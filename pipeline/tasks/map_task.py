@@ -414,9 +414,7 @@ class _StagePhase(_Phase):
         if self.phase.beside and part is not None:
             after = self.with_signals(part, files)
         else:
-            spans, source = self.task.files, self.task.source
-            origin = [InputSpan(source, span.file.path, span.start, span.end) for span in spans]
-            origin = origin if part is None else [InputSpan(node=part.node, key=part.key)]
+            origin = self.task.inputs if part is None else (InputSpan(node=part.node, key=part.key),)
             after = replace(
                 new_part(self.task.key, self.task.source, self.left, self.text_bytes, files.get("documents"), origin),
                 node=self.phase.segment,
