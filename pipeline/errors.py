@@ -90,7 +90,7 @@ class Alarmed(GristmillError):
 
 
 class OverBudget(RunFailed):
-    """`--budget` is spent, or known not to be enough; finished work is kept."""
+    """`--budget` is spent; finished work is kept."""
 
     exit_code = 4
 

@@ -131,7 +131,7 @@ def peak_memory() -> int:
 
 # --- which process it is ----------------------------------------------------------------------------------------------
 #
-# Locks and records of runs name a process. On Linux it is known by its number and the clock ticks from boot to its
+# Locks and records of runs name a process. It is known by its number and the clock ticks from boot to its
 # start, within one boot and one pid namespace. Times of day are no help: they are derived from the clock, and move with
 # it.
 
@@ -172,8 +172,6 @@ def is_alive(owner: Mapping[str, object]) -> bool | None:
 
 def machine() -> str:
     """The boot and the namespaces that the numbers of processes and their times of start belong to."""
-    if not BOOT.exists():
-        return f"{platform.node()} {round(psutil.boot_time())}"
     try:
         if Path("/proc/self").readlink().name != str(os.getpid()):  # /proc is that of another namespace
             return ""
@@ -186,13 +184,10 @@ def machine() -> str:
 def _state(pid: int) -> tuple[str, float] | None:
     """The state and start of a process; None where they cannot be read."""
     try:
-        if BOOT.exists():
-            # fields 3 and 22 of proc_pid_stat(5); the name before them may hold anything
-            fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-            return fields[0].decode(), int(fields[19])
-        known = psutil.Process(pid)
-        return ("Z" if known.status() == psutil.STATUS_ZOMBIE else "R"), known.create_time()
-    except (OSError, psutil.Error, IndexError, ValueError):
+        # fields 3 and 22 of proc_pid_stat(5); the name before them may hold anything
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return fields[0].decode(), int(fields[19])
+    except (OSError, IndexError, ValueError):
         return None
 
 

@@ -31,7 +31,9 @@ Cluster = Annotated[
     str | None, typer.Option("--cluster", help="a YAML file that describes a cluster for dask-jobqueue")
 ]
 ASIDE = "into OUT-sample, with an estimate for the whole input"
-Limit = Annotated[int | None, typer.Option("--limit", min=1, help=f"only this many documents of each source, {ASIDE}")]
+Limit = Annotated[
+    int | None, typer.Option("--limit", min=1, help=f"at most this many documents of each source, {ASIDE}")
+]
 Sample = Annotated[str | None, typer.Option("--sample", help=f"only this share of the input, such as 1%, {ASIDE}")]
 BudgetOption = Annotated[
     float | None,
@@ -45,10 +47,6 @@ BudgetOption = Annotated[
 MetricsFile = Annotated[
     Path | None,
     typer.Option("--metrics", help="keep progress in this file, FILE.prom, for Prometheus (textfile collector)"),
-]
-MetricsPort = Annotated[
-    int | None,
-    typer.Option("--metrics-port", min=0, max=65535, help="answer Prometheus on 127.0.0.1, this port, /metrics"),
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="treat alarms as errors (exit code 3)")]
 
@@ -65,7 +63,6 @@ def run_command(
     check_inputs: CheckInputs = False,
     budget: BudgetOption = None,
     metrics: MetricsFile = None,
-    metrics_port: MetricsPort = None,
     strict: Strict = False,
     as_json: EventsAsJson = False,
 ) -> None:
@@ -86,7 +83,8 @@ def run_command(
     )  # fmt: skip
     folder, screen = launch.out, console(stderr=True)
     try:
-        with ui_for(as_json, screen) as ui, metrics_to(metrics, metrics_port) as watcher:
+        watcher = metrics_to(metrics)
+        with ui_for(as_json, screen) as ui:
             summary = launch.carry_out(ui, watcher)
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -92,13 +92,12 @@ class Recipe:
         check_inputs: bool = False,
         budget: float | None = None,
         metrics: str | Path | None = None,
-        metrics_port: int | None = None,
         progress: bool | None = None,
     ) -> Run:
         """`gristmill.run` of this recipe."""
         return run(
             self, out, workers=workers, memory=memory, scheduler=scheduler, cluster=cluster, limit=limit, sample=sample,
-            check_inputs=check_inputs, budget=budget, metrics=metrics, metrics_port=metrics_port, progress=progress,
+            check_inputs=check_inputs, budget=budget, metrics=metrics, progress=progress,
         )  # fmt: skip
 
     def with_tables(self, out: str) -> recipes.Recipe:
@@ -151,7 +150,6 @@ def run(
     check_inputs: bool = False,
     budget: float | None = None,
     metrics: str | Path | None = None,
-    metrics_port: int | None = None,
     progress: bool | None = None,
 ) -> Run:
     """Run a recipe, or resume it, as `gristmill run` does: finished work is not repeated.
@@ -165,8 +163,8 @@ def run(
     dask-jobqueue. `check_inputs` reads every input file to find changes that size and time do not show. `budget` stops
     the run before all work in the folder costs more, at the recipe's `prices`.
 
-    `metrics`, a file FILE.prom, and `metrics_port` tell Prometheus how far the run is. `progress` shows bars; by
-    default in notebooks that have ipywidgets. Raises `GristmillError` with a message for people.
+    `metrics`, a file FILE.prom, tells Prometheus how far the run is. `progress` shows bars; by default in notebooks
+    that have ipywidgets. Raises `GristmillError` with a message for people.
     """
     refuse_in_a_worker()
     loaded, folder = at_its_place(recipe, out)
@@ -176,10 +174,8 @@ def run(
     )  # fmt: skip
     notebook = "ipykernel" in sys.modules and find_spec("ipywidgets") is not None
     shown = notebook if progress is None else progress
-    with (
-        LiveView(Console(stderr=True, force_jupyter=notebook or None)) if shown else Quiet() as ui,
-        metrics_to(None if metrics is None else Path(metrics), metrics_port) as watcher,
-    ):
+    watcher = metrics_to(None if metrics is None else Path(metrics))
+    with LiveView(Console(stderr=True, force_jupyter=notebook or None)) if shown else Quiet() as ui:
         launch.carry_out(ui, watcher)
     return Run(launch.out)
 

@@ -24,14 +24,13 @@ import yaml
 from gristmill.kernels.common.extras import install
 from gristmill.pipeline import processes
 from gristmill.pipeline.errors import RecipeError, RunFailed
-from gristmill.pipeline.json_types import JSON, JSONObject
+from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.processes import assign_cores, cores_here, gpus_here, nodes_here
 from gristmill.pipeline.recipe.memory_limit import check_memory
 
 if TYPE_CHECKING:
-    from distributed import Client, Scheduler, SpecCluster
+    from distributed import Client, SpecCluster
     from distributed.deploy.cluster import Cluster
-    from tornado.httputil import HTTPServerRequest
 
 GPU_RESOURCE = "GPU"
 LOOPBACK = "127.0.0.1"
@@ -87,11 +86,6 @@ class Where:
     @property
     def count(self) -> int:
         return 1 if self.inline else self.workers or cores_here()
-
-    @property
-    def expected(self) -> int:
-        """Workers, as far as that is known before they are there."""
-        return self.workers or (1 if self.elsewhere else self.count)
 
     def check(self) -> None:
         """Raise for what is wrong before anything is begun."""
@@ -303,13 +297,10 @@ def _started(workers: LocalWorkers) -> SpecCluster:
         "host": LOOPBACK,
         "protocol": "tcp://",
         "port": 0,
-        "dashboard": False,
+        "dashboard": has_dashboard(),
         "dashboard_address": f"{LOOPBACK}:0",
     }
-    cluster = SpecCluster(workers.specs(), {"cls": Scheduler, "options": scheduler}, silence_logs=logging.CRITICAL)
-    if has_dashboard():
-        cluster.scheduler.http_application.add_application(DashboardOnDemand(cluster.scheduler))
-    return cluster
+    return SpecCluster(workers.specs(), {"cls": Scheduler, "options": scheduler}, silence_logs=logging.CRITICAL)
 
 
 def undisturbed(connect: Callable[[], Connection]) -> Connection:
@@ -330,22 +321,6 @@ def has_dashboard() -> bool:
     return importlib.util.find_spec("bokeh") is not None
 
 
-class DashboardOnDemand:
-    """Dask's dashboard, which takes 0.4 s to import, is put up when somebody first asks the scheduler for a page."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self.scheduler = scheduler
-        self.is_up = False
-
-    def find_handler(self, request: HTTPServerRequest, **_: JSON) -> None:
-        """None: the dashboard stands behind this one and is asked next."""
-        if not self.is_up:
-            self.is_up = True
-            from distributed.dashboard.scheduler import connect
-
-            connect(self.scheduler.http_application, self.scheduler.http_server, self.scheduler)
-
-
 KINDS = {
     "slurm": "SLURMCluster",
     "pbs": "PBSCluster",
@@ -353,7 +328,6 @@ KINDS = {
     "lsf": "LSFCluster",
     "oar": "OARCluster",
     "htcondor": "HTCondorCluster",
-    "local": "",
 }
 
 
@@ -370,17 +344,7 @@ def settings_in(path: Path) -> tuple[str, int, JSONObject]:
     kind, jobs = settings.pop("type"), settings.pop("jobs", 1)
     if not isinstance(jobs, int) or jobs < 1:
         raise RecipeError(f"{path}: jobs: a number above 0 was expected, not {jobs!r}")
-    if kind == "local":
-        unknown = sorted(str(name) for name in settings if name != "memory")
-        if unknown:
-            raise RecipeError(
-                f"{path}: {', '.join(unknown)}: no such setting of a local cluster; there are type, jobs, memory"
-            )
-        try:
-            check_memory(str(settings.get("memory", "auto")))
-        except ValueError as error:
-            raise RecipeError(f"{path}: memory: {error}") from error
-    elif importlib.util.find_spec("dask_jobqueue") is None:
+    if importlib.util.find_spec("dask_jobqueue") is None:
         raise RecipeError(f"{path}: {kind} needs dask-jobqueue: {install('cluster')}")
     return kind, jobs, settings
 
@@ -388,8 +352,6 @@ def settings_in(path: Path) -> tuple[str, int, JSONObject]:
 def from_file(path: Path, recipe: Path) -> Cluster:
     """A dask-jobqueue cluster from YAML: `type: slurm`, `jobs: 20`, and the settings of dask-jobqueue's class."""
     kind, jobs, settings = settings_in(path)
-    if kind == "local":
-        return local(Where(workers=jobs, memory=str(settings.get("memory", "auto"))), recipe)
     import dask_jobqueue
 
     try:

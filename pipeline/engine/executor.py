@@ -37,14 +37,12 @@ from gristmill.pipeline.tasks.isolation import BatchLocation, LastBreadcrumb
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-SLOW_START = 10.0  # seconds worth a word
 IN_A_MESSAGE = 128  # groups; the scheduler does nothing else while it takes in a message
 BETWEEN = 0.05  # seconds between messages, or it takes them in as one
 IN_FLIGHT = 3  # tasks sent for each worker: one at work, two on the way
 PATIENCE = 600.0  # seconds for a scheduler that went away to come back, as one that its own machine starts again
 EVERY = 1.0  # seconds between looks at how many workers there are
 CLOSELY = 15.0  # seconds between looks at tasks that take long
-LONG = 600.0  # seconds over one task that are worth a word; then twice as many
 STALLED = 120.0  # a compiler may hold a worker's heartbeat back for half of it
 ENDING = 15.0  # seconds for the nanny of a stalled worker to end its process; it starts another
 GROUP_BYTES = 32 << 20
@@ -146,7 +144,6 @@ class Sent:
     future: Future
     breadcrumb: Path | None  # there once a worker has begun
     at: float = field(default_factory=time.monotonic)
-    told: float = LONG  # seconds after which it is worth a word
 
 
 def batch_tasks(tasks: Sequence[Task], slots: int) -> list[Group]:
@@ -234,7 +231,7 @@ class DaskExecutor(Executor):
         if not any(used):
             return None
         limit = max(int(worker.memory_limit or 0) for worker in workers) or None
-        return WorkerMemory(len(used), max(used), sum(used), limit)
+        return WorkerMemory(len(used), max(used), limit)
 
     def results(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Result]]:
         left = {task.task: task for task in tasks}
@@ -407,10 +404,6 @@ class DaskExecutor(Executor):
                 if ready is not None:
                     ready.result()
             self.start_seconds = time.monotonic() - start
-            if self.prepare is None and self.start_seconds > SLOW_START:
-                self.ui.note(
-                    f"workers were ready after {self.start_seconds:.0f} s; the next run finds kernels and tables made"
-                )
             self.dashboard = getattr(self._client, "dashboard_link", None) if has_dashboard() else None
             self.workers = self.slots
         return self._client
@@ -472,7 +465,7 @@ class DaskExecutor(Executor):
 class Watch:
     """What the driver sees of its workers while it waits for results: how many there are, and which tasks stall.
 
-    A task is merely long while its worker is heard of. It stalls when there was no heartbeat for `STALLED` seconds: the
+    A task stalls when there was no heartbeat for `STALLED` seconds: the
     machine froze, or is cut off, or a stage holds the interpreter. Its worker is then killed by its nanny, or removed
     where that does not answer either, which is a death as any other. Dask has such a limit too (`worker-ttl`), by the
     clocks of the machines; this one goes by the driver's alone, as those of others may be wrong.
@@ -521,15 +514,6 @@ class Watch:
                     self.client.scheduler.restart_workers,
                     workers=[address], timeout=ENDING, wait_for_workers=False, on_error="return", stimulus_id="stalled",
                 )  # fmt: skip
-                continue
-            for each in at_work:
-                begun = each.breadcrumb is not None and each.breadcrumb.exists()
-                if begun and now - each.at >= each.told:
-                    self.note(
-                        f"{each.group}: sent {(now - each.at) / 60:.0f} minutes ago, and still at work on "
-                        f"{one_line(str(workers[address].get('host')))}"
-                    )
-                    each.told = 2 * (now - each.at)
 
 
 class SchedulerLost(OSError):

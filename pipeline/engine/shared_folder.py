@@ -24,6 +24,7 @@ from gristmill.pipeline.recipe.fingerprint import DATA, OURS, PRODUCT, file_of
 from gristmill.pipeline.store.journal import FOLDER
 from gristmill.pipeline.store.records import MapTask, Task
 from gristmill.pipeline.store.storage import Store, hash_of_content
+from gristmill.stages.inputs import InputFile
 
 READS, PAUSE = 5, 0.2  # a shared file system may be a moment late
 
@@ -116,17 +117,18 @@ def check_install(drivers: Install) -> None:
 
 def check_inputs(task: Task) -> None:
     """RunFailed unless the input files of a task are here as the driver listed them."""
-    for file in task.files if isinstance(task, MapTask) else ():
-        if file.content:
-            _check_input(file.address, file.size, file.changed, file.content)
+    for span in task.files if isinstance(task, MapTask) else ():
+        if span.file.content and "://" not in span.file.address:
+            _check_input(span.file)
 
 
 @cache
-def _check_input(address: str, size: int, changed: int, content: str) -> None:
-    path, host = Path(address), platform.node()
+def _check_input(file: InputFile) -> None:
+    address, host, changed = file.address, platform.node(), int(file.stamp.split()[0])
     try:
-        facts = path.stat()
-        alike = facts.st_size == size and (facts.st_mtime_ns == changed or hash_of_content(address) == content)
+        facts = Path(address).stat()
+        alike = facts.st_size == file.size
+        alike = alike and (facts.st_mtime_ns == changed or hash_of_content(address) == file.content)
     except OSError as error:
         raise RunFailed(
             f"the worker on {host} cannot read {address} ({error.strerror}); "
@@ -134,6 +136,6 @@ def _check_input(address: str, size: int, changed: int, content: str) -> None:
         ) from error
     if not alike:
         raise RunFailed(
-            f"the worker on {host} sees another {address} than the driver listed ({facts.st_size:,} bytes, not {size:,}); "
+            f"the worker on {host} sees another {address} than the driver listed ({facts.st_size:,} bytes, not {file.size:,}); "
             "was the file changed since? Then run the same command again. Else mount the same files there"
         )

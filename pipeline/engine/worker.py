@@ -192,11 +192,8 @@ def failure_of(task: Task, error: BaseException) -> Failure:
 def too_much(task: Task, error: Exception) -> str:
     """What to say of a task that met the 2 GB that Arrow can count in one column: which files are too large, and what
     helps."""
-    read = [
-        *(task.inputs if isinstance(task, MapTask) else ()),
-        *(p for part in parts_of(task) for p in part.inputs),
-    ]
-    files = sorted({span.path for span in read if span.path})
+    stored = {span.path for part in parts_of(task) for span in part.inputs if span.path}
+    files = sorted(stored | {span.file.path for span in (task.files if isinstance(task, MapTask) else ())})
     named = f" ({', '.join(files[:3])}{f' and {len(files) - 3:,} more' if len(files) > 3 else ''})" if files else ""
     return (
         f"the documents of one part{named} are too much for one column, which holds 2 GB ({error}); split large files, "
@@ -213,24 +210,23 @@ def named_in(task: Task) -> str:
 
 def note(message: str) -> None:
     """Tell the person who waits for the run something, from a worker."""
-    from distributed import get_worker  # Dask is slow to import
-
-    try:
-        worker = get_worker()
-    except ValueError:  # this process is no worker
-        return
-    worker.log_event(NOTES, message)
+    if (worker := this_worker()) is not None:
+        worker.log_event(NOTES, message)
 
 
 def memory_limit() -> int | None:
     """What this worker may hold, if it is a Dask worker with a limit."""
-    from distributed import get_worker
+    worker = this_worker()
+    return None if worker is None else int(worker.memory_manager.memory_limit or 0) or None
+
+
+def this_worker() -> Worker | None:
+    from distributed import get_worker  # Dask is slow to import
 
     try:
-        limit: int | None = get_worker().memory_manager.memory_limit
-    except ValueError:  # this process is no worker
+        return get_worker()
+    except ValueError:  # this process is none
         return None
-    return int(limit) if limit else None
 
 
 def dask_setup(worker: Worker) -> None:

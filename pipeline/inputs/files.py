@@ -68,32 +68,6 @@ OF_THE_SYSTEM = "lost+found"  # lies on many a disk, for nobody to read
 Found: TypeAlias = "dict[str, dict[str, JSON]]"  # by path, what a file system says of a file
 
 
-@dataclass(frozen=True)
-class Span:
-    """A span of a file that one partition reads."""
-
-    file: InputFile
-    start: int
-    end: int | None
-    bytes: int  # of the file; start and end may be numbers of another kind (row groups)
-
-    def for_task(self) -> FileSpan:
-        """The span as a task reads it."""
-        file, is_fetched = self.file, "://" in self.file.address
-        return FileSpan(
-            address=file.address,
-            path=file.path,
-            size=file.size,
-            start=self.start,
-            end=self.end,
-            bytes=self.bytes,
-            stamp=file.stamp if is_fetched else "",
-            changed=int(file.stamp.split()[0]) if file.content and not is_fetched else 0,
-            content=file.content if not is_fetched else "",
-            records=file.records,
-        )
-
-
 @dataclass(frozen=True, kw_only=True)
 class CrawlFiles(InputFiles):
     """Files of dumps by their names in lists."""
@@ -518,21 +492,16 @@ def not_in(store: Store, listing: InputFiles, who: str) -> InputFiles:
     return replace(listing, files=outside, passed_over=passed_over)
 
 
-def changed_since(files: list[InputFile], who: str) -> list[str]:
+def changed_since(files: list[InputFile]) -> list[str]:
     """Paths of the local files that are not as they were when they were found, below their source's root."""
-    return [file.path for file in files if "://" not in file.address and has_changed(file, who)]
 
+    def stamp_now(file: InputFile) -> object:
+        try:
+            return Folders().info(file.address)["stamp"]
+        except OSError:
+            return None
 
-def has_changed(file: InputFile, who: str) -> bool:
-    try:
-        facts = Folders().info(file.address)
-        stamp = str(facts.get("stamp"))
-        if facts["size"] != file.size or facts["type"] != "file" or stamp.split()[0] != file.stamp.split()[0]:
-            return True
-        # size and modification time are the same: the contents alone tell a set-back time from a new mode or link
-        return stamp != file.stamp and _content_hash(file, who) != file.content
-    except (OSError, RunFailed):
-        return True
+    return [file.path for file in files if "://" not in file.address and stamp_now(file) != file.stamp]
 
 
 def without_protocol(address: str) -> str:
@@ -554,13 +523,13 @@ def _content_hash(file: InputFile, who: str) -> str:
 
 def origin_of(source: str, span: FileSpan, end: int | None = None) -> Origin:
     """What a reader is told of a span of a file, which may be read up to an earlier end."""
-    start, end = span.start, span.end if end is None else end
+    file, start, end = span.file, span.start, span.end if end is None else end
     records = None
-    if span.records:
+    if file.records:
         from gristmill.pipeline.crawls.listing import unpacked
 
-        records = unpacked(span.records, start, end)
-    return Origin(source, span.path, span.size, start, end, records, span.address, span.stamp)
+        records = unpacked(file.records, start, end)
+    return Origin(source, file.path, file.size, start, end, records, file.address, file.stamp)
 
 
 def open_stretch(reader: Reader, span: FileSpan, end: int | None = None) -> Any:

@@ -3,30 +3,14 @@ last run, that changed while it ran."""
 
 from __future__ import annotations
 
-import codecs
-import gzip
-import io
-import json
-import zlib
 from collections.abc import Mapping, Sequence
-from typing import IO, cast
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-import zstandard
-
-from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.formatting import as_bytes, as_money, one_line
-from gristmill.pipeline.inputs.files import by_ending, changed_since, endings_in_words, open_input
+from gristmill.pipeline.inputs.files import by_ending, changed_since, endings_in_words
 from gristmill.pipeline.inputs.portion import Inputs
 from gristmill.pipeline.store.counts import LONGEST_PATH, NAMED, few, files, shortened
-from gristmill.pipeline.store.journal import Journal
-from gristmill.pipeline.store.run_records import FetchRecord, InputRecord, SegmentManifest, read_if_whole
-from gristmill.pipeline.store.storage import Store
-from gristmill.stages.read.rows import RowReader, missing_field
+from gristmill.pipeline.store.run_records import FetchRecord, InputRecord
 
-FIRST_RECORD = 16 << 20  # bytes of it at most
-PARQUET, BOM = b"PAR1", codecs.BOM_UTF8
 Facts = Mapping[str, InputRecord]  # `inputs` of run.json: by source
 
 
@@ -86,52 +70,6 @@ def notes_beside(alarms: Sequence[str], facts: Facts) -> list[str]:
     return [note for note in notes_of(facts) if not any(alarm.startswith(note) for alarm in alarms)]
 
 
-def gone_since(inputs: Mapping[str, Inputs], store: Store, journal: Journal) -> dict[str, list[str]]:
-    """By source: files that the last run in this folder read and that are no longer among the inputs."""
-    gone = {}
-    for name, taken in inputs.items():
-        path = f"partitions/{name}/manifest.json"
-        # a damaged manifest is written anew
-        manifest = read_if_whole(store, path, SegmentManifest) if journal.is_as_written(path) else None
-        parts = manifest.parts if manifest else []
-        before = {span.path for part in parts for span in part.inputs if span.path}
-        gone[name] = sorted(before - {file.path for file in taken.files})
-    return gone
-
-
-def without_text(inputs: Mapping[str, Inputs]) -> list[str]:
-    """One for each source of rows whose first record has no field where its reader looks for the text, or the page."""
-    lines = []
-    for name, taken in inputs.items():
-        reader = taken.source.reader.stage
-        if not isinstance(reader, RowReader) or not taken.files:
-            continue
-        file = next((file for file in taken.files if file.size), taken.files[0])
-        names = fields_in(file.address)
-        paths = reader.paths()[reader.content]
-        if names and not any(path in names or path.partition(".")[0] in names for path in paths):
-            lines.append(f"{name}: {shortened(file.path, LONGEST_PATH)}: {missing_field(reader, names)}")
-    return lines
-
-
-def fields_in(address: str) -> list[str]:
-    """The fields of the first record of a file of rows; none where that cannot be told, and reading will say more."""
-    try:
-        with open_input(address) as file:
-            if file.read(4) == PARQUET:
-                return list(pq.read_schema(file).names)
-            file.seek(0)
-            rows: IO[bytes] = file
-            if address.endswith(".gz"):
-                rows = cast(IO[bytes], gzip.GzipFile(fileobj=file))
-            elif address.endswith(".zst"):
-                rows = io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(file))
-            first = json.loads(rows.readline(FIRST_RECORD).removeprefix(BOM))
-            return list(first) if isinstance(first, dict) else []
-    except (OSError, ValueError, RunFailed, pa.ArrowException, EOFError, zlib.error, zstandard.ZstdError):
-        return []
-
-
 def alarms_of_inputs(inputs: Mapping[str, Inputs]) -> list[str]:
     """Alarms that are known before any work is done."""
     return [*mostly_passed_over(inputs), *read_twice(inputs)]
@@ -178,7 +116,7 @@ def alarms_of_changes(inputs: Mapping[str, Inputs]) -> list[str]:
     versions."""
     alarms = []
     for name, taken in inputs.items():
-        changed = changed_since(taken.read, name)
+        changed = changed_since(taken.read)
         if changed:
             alarms.append(
                 f"{name}: {listed(changed)} changed while the run went on; the same command reads what is new"

@@ -3,25 +3,28 @@
 Large files are split, small ones grouped. Groups end where the hash of a path says so, not by counting: one file more
 changes the group it falls into and no other.
 
-A run takes all of its inputs, some documents of each source (`--limit`), or a share of its bytes (`--sample`). What is
-taken depends on the inputs alone, never on the workers: parts are taken in the order of a hash, which makes them a fair
-sample. How many documents a part has is known once it is read: where the first parts had too few, more are taken
-(`Inputs.topped_up`).
+A run takes all of its inputs, at most so many documents of each source (`--limit`), or a share of its bytes
+(`--sample`). What is taken depends on the inputs alone, never on the workers: parts are taken in the order of a hash,
+which makes them a fair sample. How many documents a part has is known once it is read: a limit is shared over as many
+parts as should hold enough, and parts that have fewer give what they have.
 """
 
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path, PurePosixPath
-from typing import TypedDict, cast
+from typing import cast
 
 import xxhash
 
 from gristmill.pipeline.errors import Mistakes, RunFailed
-from gristmill.pipeline.inputs.files import Span, find_files, not_in, open_stretch, with_contents
+from gristmill.pipeline.inputs.files import find_files, not_in, open_stretch, with_contents
 from gristmill.pipeline.recipe.recipe import Parts, Prices, Recipe, Source
+from gristmill.pipeline.store.records import FileSpan
 from gristmill.pipeline.store.run_records import FetchRecord
 from gristmill.pipeline.store.storage import Store
 from gristmill.stages.inputs import InputFile, InputFiles
@@ -30,37 +33,29 @@ from gristmill.stages.stage import Reader
 SMALL_FILES = 64  # of a part, on average
 FULL_WEIGHT = 64 << 10  # bytes; a smaller file counts for less, down to a sixteenth
 LARGEST_PART, SMALLEST_PART = 8 << 20, 64 << 10  # bytes, of a run on a part of its inputs
-FIRST_PARTS = 16  # from which documents are taken to begin with
+FEWEST_PARTS = 16  # over which a limit is shared, if there are as many
+LARGE_DOCUMENT = 64 << 10  # bytes: more parts are taken where these could not hold as many documents of that size
 PIECES = 8  # of which a share of a source is made, where its files can be cut so small
 
-Chosen = tuple[list[Span], int | None]  # what a part reads, and how many documents of it at most
+Chosen = tuple[list[FileSpan], int | None]  # what a part reads, and how many documents of it at most
 
 
 # --- splitting --------------------------------------------------------------------------------------------------------
 
 
-class FileContent(TypedDict):
-    """A stretch of a file as fingerprints know it. Which records of it are read is told by its content."""
-
-    path: str
-    content: str
-    start: int
-    end: int | None
-
-
-def cut_into_parts(files: Sequence[InputFile], reader: Reader, parts: Parts, who: str) -> Iterator[list[Span]]:
+def cut_into_parts(files: Sequence[InputFile], reader: Reader, parts: Parts, who: str) -> Iterator[list[FileSpan]]:
     """The spans of each part: a large file gives several, small files share one."""
-    waiting: list[Span] = []
+    waiting: list[FileSpan] = []
     waiting_bytes = 0
     for file in files:
         if file.records and file.size > parts.max_bytes:
             from gristmill.pipeline.crawls.listing import cut_by_records  # with an HTTP client
 
             cuts = cut_by_records(file.records, parts.max_bytes)
-            yield from ([Span(file, start, end, size)] for start, end, size in cuts)
+            yield from ([FileSpan(file, start, end, size)] for start, end, size in cuts)
         elif file.size > parts.max_bytes:
             try:
-                with open_stretch(reader, spans_of(file)[0].for_task()) as stream:
+                with open_stretch(reader, spans_of(file)[0]) as stream:
                     spans = reader.spans(stream, file.path, file.size, parts.max_bytes)
             except OSError as error:
                 raise RunFailed(f"sources.{who}: {file.address} cannot be read: {error.strerror or error}") from error
@@ -90,17 +85,17 @@ def ends_group(file: InputFile, files: int | None) -> bool:
     return draw % (16 * SMALL_FILES) < sixteenths
 
 
-def spans_of(file: InputFile, spans: Sequence[tuple[int, int | None]] = ((0, None),)) -> list[Span]:
+def spans_of(file: InputFile, spans: Sequence[tuple[int, int | None]] = ((0, None),)) -> list[FileSpan]:
     """The spans of a file with the bytes of each, in proportion where a format counts in something else than bytes."""
     whole = spans[-1][1] or file.size
     ends = [file.size * (whole if end is None else end) // max(1, whole) for _, end in spans]
     return [
-        Span(file, start, end, until - since)
+        FileSpan(file, start, end, until - since)
         for (start, end), since, until in zip(spans, [0, *ends], ends, strict=False)
     ]
 
 
-def key_of(source: str, spans: list[Span]) -> str:
+def key_of(source: str, spans: list[FileSpan]) -> str:
     """A name for a part that stays as long as it reads the same stretches: what a person recognises, then a hash."""
     facts = json.dumps([source, [[s.file.path, s.start, s.end] for s in spans]], ensure_ascii=True)
     stem = "".join(
@@ -109,17 +104,10 @@ def key_of(source: str, spans: list[Span]) -> str:
     return f"{stem or 'part'}-{xxhash.xxh3_64_hexdigest(facts.encode())[:12]}"
 
 
-def contents_of(spans: list[Span]) -> list[FileContent]:
+def contents_of(spans: list[FileSpan]) -> list[tuple[str, str, str, int, int | None]]:
+    """The spans as fingerprints know them. Which records of a file are read is told by its content."""
     return [
-        {
-            "path": s.file.path,
-            "content": f"{s.file.content} {xxhash.xxh3_128_hexdigest(s.file.records.encode())}"
-            if s.file.records
-            else s.file.content,
-            "start": s.start,
-            "end": s.end,
-        }
-        for s in spans
+        (s.file.path, s.file.content, xxhash.xxh3_128_hexdigest(s.file.records.encode()), s.start, s.end) for s in spans
     ]
 
 
@@ -148,7 +136,7 @@ class Portion:
         )
         return parts.model_copy(update={"max_bytes": min(parts.max_bytes, piece), "files": 1})
 
-    def of(self, source: Source, files: Sequence[InputFile], cut: list[list[Span]]) -> Inputs:
+    def of(self, source: Source, files: Sequence[InputFile], cut: list[list[FileSpan]]) -> Inputs:
         """The inputs of a source, of its files and how they are cut."""
         if self.whole:
             return Inputs(source, tuple(files), tuple((spans, None) for spans in cut))
@@ -157,10 +145,12 @@ class Portion:
         if self.documents is None:
             chosen = by_hash[: max(1, round((self.share or 1.0) * len(by_hash)))]
             return Inputs(source, tuple(files), tuple((spans, None) for spans in chosen), sizes=sizes)
-        few = min(FIRST_PARTS, self.documents, len(by_hash))
-        return Inputs(
-            source, tuple(files), tuple(shared_out(self.documents, by_hash[:few])), tuple(by_hash[few:]), sizes=sizes
-        )
+        held = list(accumulate(size_of(spans) for spans in by_hash))
+        enough = bisect_left(held, self.documents * LARGE_DOCUMENT) + 1
+        few = by_hash[: min(self.documents, max(FEWEST_PARTS, enough))]
+        each, more = divmod(self.documents, max(1, len(few)))
+        limited = tuple((spans, each + (number < more)) for number, spans in enumerate(few))
+        return Inputs(source, tuple(files), limited, sizes=sizes)
 
 
 @dataclass(frozen=True)
@@ -170,7 +160,6 @@ class Inputs:
     source: Source
     files: tuple[InputFile, ...]
     parts: tuple[Chosen, ...]
-    waiting: tuple[list[Span], ...] = ()  # parts to turn to where those have too few documents
     sizes: tuple[int, ...] = ()  # bytes of all parts, of a run on some of them
     passed_over: Mapping[str, int] = field(
         default_factory=dict
@@ -199,26 +188,6 @@ class Inputs:
         )
         return replace(self, parts=parts)
 
-    def topped_up(self, wanted: int | None, given: Mapping[str, int]) -> Inputs | None:
-        """More parts, or more of some, where these have given fewer documents than are wanted; None where that is all.
-        Those are never more than wanted: each part is asked for its share of what is missing."""
-        missing = 0 if wanted is None else wanted - sum(given.values())
-        if missing <= 0:
-            return None
-        if self.waiting:
-            each = max(1, sum(given.values()) // max(1, len(given)))
-            few = min(len(self.waiting), -(-missing // each))
-            return replace(
-                self, parts=(*self.parts, *shared_out(missing, self.waiting[:few])), waiting=self.waiting[few:]
-            )
-        parts: list[Chosen] = []
-        for spans, limit in self.parts:  # the fewest that may have enough, for they are read again
-            is_cut_off = limit is not None and given[key_of(self.source.name, spans)] >= limit
-            more = min(missing, limit) if is_cut_off and limit is not None else 0
-            parts.append((spans, None if limit is None else limit + more))
-            missing -= more
-        return replace(self, parts=tuple(parts)) if tuple(parts) != self.parts else None
-
 
 def listings_of(recipe: Recipe, store: Store) -> dict[str, InputFiles]:
     """The files of every source, found and not read; RecipeError names every path that leads nowhere."""
@@ -238,14 +207,8 @@ def part_sizes(inputs: Mapping[str, Inputs]) -> dict[str, list[int]]:
     return {name: [size_of(spans) for spans, _ in taken.parts] for name, taken in inputs.items()}
 
 
-def size_of(spans: list[Span]) -> int:
+def size_of(spans: list[FileSpan]) -> int:
     return sum(span.bytes for span in spans)
-
-
-def shared_out(documents: int, parts: tuple[list[Span], ...] | list[list[Span]]) -> list[Chosen]:
-    """As many of each part; a part of which none would be read is not among them."""
-    each, more = divmod(documents, max(1, len(parts)))
-    return [(spans, each + (i < more)) for i, spans in enumerate(parts) if each + (i < more)]
 
 
 def find_inputs(
@@ -281,6 +244,6 @@ def fetch_of(inputs: Inputs, listing: InputFiles, prices: Prices | None) -> Fetc
     record = cast(FetchRecord | None, listing.fetch_plan(spans))
     if record is not None and prices is not None:
         gets, size = record["requests"] + record["listing_requests"], record["bytes"] + record["listing_bytes"]
-        amount = prices.of_requests(0, gets) + prices.of_bytes(size)
+        amount = prices.of_requests({"GET": gets}) + prices.of_bytes(size)
         record["cost"] = {"amount": round(amount, 6), "currency": prices.currency}
     return record

@@ -5,7 +5,7 @@
 
 Time left is measured. For each map node, seconds of a worker for a byte are an exponentially weighted moving average
 over the tasks that finished. A map node of which no task has finished is unknown. So is a global stage, whose number of
-rounds nobody knows, unless an earlier run in the folder measured it. While one node is unknown, so is the whole run.
+rounds nobody knows. While one node is unknown, so is the whole run.
 
 `logs/progress.json` is for other processes, such as `gristmill explore`. Once there are workers, a thread of the driver
 writes it atomically, once a second (once in ten on an object store). A run that ends well removes it, for run.json has
@@ -97,7 +97,6 @@ class NodeProgress:
     source: str | None
     stages: tuple[str, ...]
     state: Literal["waiting", "running", "done"] = "waiting"
-    doing: str | None = None
     parts: int | None = None
     done: int = 0
     round: int = 0  # of a global stage: the one at work, its tasks, and those of them that are done
@@ -124,7 +123,6 @@ class WorkerMemory:
 
     workers: int
     largest: int  # of one worker, in bytes
-    total: int
     limit: int | None  # of one worker
 
 
@@ -169,8 +167,7 @@ class Progress:
 class NodeTracker:
     """Counts the tasks of a node, and tells how long the rest of them will take."""
 
-    def __init__(self, node: Node, before: float | None) -> None:
-        """`before`: seconds of workers that the node took in an earlier run, scaled to the inputs of this one."""
+    def __init__(self, node: Node) -> None:
         from gristmill.pipeline.plan.plan import GlobalNode  # with recipes; `explore` and `inspect` only read the file
 
         if isinstance(node, GlobalNode):
@@ -178,8 +175,6 @@ class NodeTracker:
         else:
             source = None if node.source is None else node.source.name
             self.facts = NodeProgress(node.name, "map", source, tuple(step.called for step in node.in_order_of_work))
-        self.before = before
-        self.spent = 0.0
         self.at_hand: tuple[str, int] | None = None  # kind and round of the tasks below
         self.tasks = self.done = self.bytes = self.bytes_done = 0
         self.recent_seconds = self.recent_bytes = 0.0  # moving averages, but for a factor that both have
@@ -194,16 +189,12 @@ class NodeTracker:
         self.bytes += bytes_of(task)
 
     def finish(self, task: Task, result: Result) -> None:
-        seconds = result.seconds
-        self.spent += seconds
         self.done += 1
         self.bytes_done += bytes_of(task)
-        self.recent_seconds = REMEMBERED * self.recent_seconds + seconds
+        self.recent_seconds = REMEMBERED * self.recent_seconds + result.seconds
         self.recent_bytes = REMEMBERED * self.recent_bytes + bytes_of(task)
-        if self.facts.kind == "global":
-            self.facts = replace(self.facts, doing=f"{task.kind} {round_of(task) + 1}")
-        else:
-            self.facts = replace(self.facts, done=self.facts.done + 1, doing=None)
+        if self.facts.kind != "global":
+            self.facts = replace(self.facts, done=self.facts.done + 1)
 
     def progress(self, workers: int) -> NodeProgress:
         facts = replace(self.facts, share=self.share, seconds_left=self.seconds_left(workers))
@@ -218,12 +209,10 @@ class NodeTracker:
     def seconds_left(self, workers: int) -> float | None:
         if self.facts.state == "done":
             return 0.0
-        if self.facts.kind != "global" and self.recent_bytes:
-            work = max(0, self.bytes - self.bytes_done) * self.recent_seconds / self.recent_bytes
-            return work / max(1, min(workers, self.tasks - self.done))
-        if self.before is None or self.spent >= self.before:
+        if self.facts.kind == "global" or not self.recent_bytes:
             return None
-        return (self.before - self.spent) / workers
+        work = max(0, self.bytes - self.bytes_done) * self.recent_seconds / self.recent_bytes
+        return work / max(1, min(workers, self.tasks - self.done))
 
 
 def round_of(task: Task) -> int:
@@ -265,20 +254,16 @@ class ProgressRecorder(UI):
         name: str,
         nodes: Sequence[Node],
         alarms: Callable[[RunAccount], list[str]],
-        before: Mapping[str, float] | None = None,
         since: float | None = None,
-        workers: int = 1,
     ) -> None:
-        """`before`: by node, seconds of workers as an earlier run measured them. `workers`: as many are expected."""
         self.ui = ui
         self.alarms = alarms
-        self.expected_workers = workers
         self.tasks: Counter[str] = Counter()
         self.account = RunAccount()
         self.executor: Workers | None = None  # once there is one
         self._lock = threading.Lock()
         self._speeds: deque[tuple[float, int, int]] = deque()
-        self._nodes = {node.name: NodeTracker(node, (before or {}).get(node.name)) for node in nodes}
+        self._nodes = {node.name: NodeTracker(node) for node in nodes}
         now = time.time()
         started = now if since is None else since
         self._latest = Progress(name=name, process=this_process(), started=started, updated=now)
@@ -300,7 +285,7 @@ class ProgressRecorder(UI):
     def ends(self, node: Node) -> None:
         with self._lock:
             tracker = self._nodes[node.name]
-            tracker.facts = replace(tracker.facts, state="done", ended=time.time(), doing=None)
+            tracker.facts = replace(tracker.facts, state="done", ended=time.time())
 
     def finished(self, task: Task, result: Result, anew: bool) -> None:
         with self._lock:
@@ -333,7 +318,7 @@ class ProgressRecorder(UI):
         memory = None if self.executor is None else self.executor.memory()
         with self._lock:
             now = time.time()
-            nodes = tuple(node.progress(self.workers or self.expected_workers) for node in self._nodes.values())
+            nodes = tuple(node.progress(max(1, self.workers)) for node in self._nodes.values())
             seconds, known, unfinished = known_seconds_left(nodes)
             self._latest = replace(
                 self._latest,

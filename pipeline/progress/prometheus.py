@@ -1,5 +1,4 @@
-"""How far a run is, as Prometheus reads it: `--metrics FILE.prom` for the node exporter's textfile collector,
-`--metrics-port` for a scrape of this process.
+"""How far a run is, as Prometheus reads it: `--metrics FILE.prom` for the node exporter's textfile collector.
 
 Made of the same facts as `logs/progress.json`, in the text format 0.0.4: a HELP and a TYPE line for each family, then
 its samples. Counters begin again with each process; documents and drops count finished work of earlier processes too.
@@ -10,19 +9,13 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 from gristmill.kernels.common.files import write_whole
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.progress.progress import Progress, Watcher
 
 STATES = ("running", "done", "failed", "interrupted")
-TYPE = "text/plain; version=0.0.4; charset=utf-8"
-PATIENCE = 10.0  # seconds that a client has for its request
-
-
 Samples = list[tuple[dict[str, str], float]]  # labels and value
 
 
@@ -31,18 +24,17 @@ def exposition(facts: Progress) -> str:
     lines = []
     for name, help, samples in families(facts):
         if samples:
-            lines.append(f"# HELP gristmill_{name} {escaped(help)}")
+            lines.append(f"# HELP gristmill_{name} {help}")
             lines.append(f"# TYPE gristmill_{name} {'counter' if name.endswith('_total') else 'gauge'}")
         for labels, value in samples:
             pairs = {"run": facts.name, **labels}.items()
-            inside = ",".join(f'{label}="{escaped(text, quoted=True)}"' for label, text in pairs)
+            inside = ",".join(f'{label}="{escaped(text)}"' for label, text in pairs)
             lines.append(f"gristmill_{name}{{{inside}}} {as_value(value)}")
     return "".join(f"{line}\n" for line in lines)
 
 
-def escaped(text: str, quoted: bool = False) -> str:
-    text = text.replace("\\", r"\\").replace("\n", r"\n")
-    return text.replace('"', r"\"") if quoted else text
+def escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
 def as_value(value: float) -> str:
@@ -96,62 +88,15 @@ def of_stages(facts: Progress) -> Iterator[tuple[str, str, Samples]]:
     yield "stage_peak_memory_bytes", "Most memory of a worker at a stage.", peaks
 
 
-class Latest:
-    """The last text, for whoever asks."""
-
-    text = b""
-
-
-@contextlib.contextmanager
-def metrics_to(path: Path | None, port: int | None) -> Iterator[Watcher | None]:
-    """What writes the numbers of a run to a file, whole or not at all, and answers with them on a port of this machine
-    alone."""
-    if path is None and port is None:
-        yield None
-        return
-    if path is not None and (path.suffix != ".prom" or not path.parent.is_dir()):
+def metrics_to(path: Path | None) -> Watcher | None:
+    """What writes the numbers of a run to a file, whole or not at all."""
+    if path is None:
+        return None
+    if path.suffix != ".prom" or not path.parent.is_dir():
         raise RecipeError(f"--metrics {path}: a file whose name ends in .prom, in a folder that is there, was expected")
-    latest = Latest()
 
     def watch(facts: Progress) -> None:
-        latest.text = exposition(facts).encode()
-        if path is not None:
-            with contextlib.suppress(OSError):  # a disk that is full is the run's to complain of
-                write_whole(path, latest.text, durable=False)
+        with contextlib.suppress(OSError):  # a disk that is full is the run's to complain of
+            write_whole(path, exposition(facts).encode(), durable=False)
 
-    with contextlib.ExitStack() as stack:
-        if port is not None:
-            stack.enter_context(served(latest, port))
-        yield watch
-
-
-@contextlib.contextmanager
-def served(latest: Latest, port: int) -> Iterator[None]:
-    class Answers(BaseHTTPRequestHandler):
-        timeout = PATIENCE
-
-        def do_GET(self) -> None:
-            if self.path.partition("?")[0] != "/metrics":
-                self.send_error(404)
-                return
-            self.send_response(200)
-            self.send_header("Content-Type", TYPE)
-            self.send_header("Content-Length", str(len(latest.text)))
-            self.end_headers()
-            self.wfile.write(latest.text)
-
-        def log_message(self, format: str, *args: object) -> None: ...
-
-    try:
-        server = ThreadingHTTPServer(("127.0.0.1", port), Answers)
-    except OSError as error:
-        raise RecipeError(f"--metrics-port {port}: {error.strerror or error}") from error
-    server.daemon_threads = True
-    thread = Thread(target=server.serve_forever, name="metrics", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    return watch

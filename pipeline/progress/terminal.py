@@ -1,9 +1,8 @@
 """What a run shows while it works: a live view on a terminal, a plain line a minute elsewhere, one JSON line an event
 with --json. And the table at its end.
 
-The live view has bars of segments and stages, speed, drops by reason, memory and time left. It is a function of the
-facts of a run and the size of the terminal. No line is wider than that, and there are no more lines than fit. Names and
-reasons may hold anything; what would steer a terminal is shown as an escape.
+The live view has bars of map nodes and global stages, speed, drops by reason, memory and time left. Names and reasons
+may hold anything; what would steer a terminal is shown as an escape.
 """
 
 from __future__ import annotations
@@ -16,26 +15,23 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from rich.cells import cell_len, set_cell_size
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table as RichTable
 from rich.text import Text
 
-from gristmill.pipeline.formatting import as_bytes, as_change, as_number, as_seconds, one_line, plain
+from gristmill.pipeline.formatting import as_bytes, as_number, as_seconds, one_line, plain
 from gristmill.pipeline.progress.progress import FOR_THE_REPORT, NodeProgress, Progress, Quiet, known_seconds_left
 from gristmill.pipeline.store.records import Result, Task
-from gristmill.pipeline.store.run_records import RunRecord, StageRecord
+from gristmill.pipeline.store.run_records import RunRecord
 from gristmill.pipeline.tables import TerminalTable
 
 EVERY = 60.0  # seconds between two lines of a log
 REFRESH = 2  # times a second, on a terminal
-WIDEST, NARROWEST = 110, 30
-LONGEST_NAME = 24
+LONGEST_NAME, LONGEST_BAR = 24, 40
 REASONS = 5
-AROUND = 10  # lines beside those of segments and stages
-BAR, HALF, REST, ASCII_BAR, ASCII_REST = "━", "╸", "─", "#", "-"
-CLEARLY = 0.1  # share of the text that a stage takes beyond its share of documents
-FEW = 0.05  # of the documents, where what a stage cuts from texts says more than why it drops them
+AROUND = 12  # lines beside those of nodes
 
 
 # --- by where the output goes -----------------------------------------------------------------------------------------
@@ -90,11 +86,8 @@ class LiveView(Quiet):
     ) -> None:
         self.live.__exit__(None, None, None)
 
-    def view(self) -> Text:
-        if self.facts is None:
-            return Text("starting")
-        width, height = self.console.size
-        return view(self.facts(), time.time(), width, height, self.console.options.ascii_only)
+    def view(self) -> RenderableType:
+        return Text("starting") if self.facts is None else view(self.facts(), time.time(), self.console.height)
 
     def stopping(self) -> None:
         self.note("stopping the workers")
@@ -143,26 +136,27 @@ def in_words(seconds: float) -> str:
 # --- the live view ----------------------------------------------------------------------------------------------------
 
 
-def view(facts: Progress, now: float, width: int, height: int, ascii_only: bool = False) -> Text:
-    """All lines, `now` being the time of day in seconds."""
-    width = max(NARROWEST, min(width, WIDEST) - 1)  # some terminals wrap a line that ends in their last column
-    lines = [headline(facts, now, width)]
-    lines += bars(facts, now, width, max(3, height - AROUND), ascii_only)
-    if height > len(lines) + AROUND:
-        lines.append(Text())
-    lines += [
-        Text(line) for line in ([speed(facts, width)] if facts.workers or facts.read else []) + [workers(facts, width)]
-    ]
-    lines += drops(facts, width, max(0, min(REASONS, height - len(lines) - 3)))
-    for line in lines:
-        line.truncate(width, overflow="ellipsis")
-    return Text("\n").join(lines[: max(1, height - 1)])
+def view(facts: Progress, now: float, height: int) -> Group:
+    """All lines, `now` being the time of day in seconds; of more nodes than fit, those around the ones at work."""
+    nodes, before, after = around(facts.nodes, max(3, height - AROUND))
+    lines: list[RenderableType] = [headline(facts, now)]
+    lines += [line(f"{before} done before", "dim")] if before else []
+    lines += [bars(nodes, now)]
+    lines += [line(f"{after} to come", "dim")] if after else []
+    lines += [line(speed(facts))] if facts.workers or facts.read else []
+    lines += [line(workers(facts)), *drops(facts)]
+    return Group(*lines)
 
 
-def headline(facts: Progress, now: float, width: int) -> Text:
+def line(text: str, style: str = "") -> Text:
+    return Text(plain(text), style, no_wrap=True, overflow="ellipsis")
+
+
+def headline(facts: Progress, now: float) -> Text:
     left = time_left(facts) if facts.workers or facts.documents else ""  # kernels may have to be compiled first
-    after = f"  {elapsed_in_words(now - facts.started)}" + (f", {left}" if left else "")
-    return Text.assemble((cut(plain(facts.name), width - cell_len(after)), "bold"), after)
+    name = line(facts.name, "bold")
+    name.truncate(LONGEST_NAME, overflow="ellipsis")
+    return name.append(f"  {elapsed_in_words(now - facts.started)}" + (f", {left}" if left else ""), "not bold")
 
 
 def elapsed_in_words(seconds: float) -> str:
@@ -170,38 +164,27 @@ def elapsed_in_words(seconds: float) -> str:
     return f"{max(0, round(seconds))} s" if seconds < 99.5 else as_seconds(seconds)
 
 
-def bars(facts: Progress, now: float, width: int, most: int, ascii_only: bool) -> list[Text]:
-    """A line for each segment and global stage; of more than fit, those around the ones at work."""
-    nodes, (before, after) = around(facts.nodes, most)
-    names = [plain(node.name) for node in nodes]
-    doing = [doing_of(node) for node in nodes]
-    times = [time_of(node, now) for node in nodes]
-    of_name = min(LONGEST_NAME, width // 3, max(map(cell_len, names), default=0))
-    of_doing, of_time = max(map(cell_len, doing), default=0), max(map(cell_len, times), default=0)
-    of_bar = max(0, min(40, width - of_name - of_doing - of_time - 6))
-    lines = []
-    for node, name, what, took in zip(nodes, names, doing, times, strict=True):
+def bars(nodes: Sequence[NodeProgress], now: float) -> RichTable:
+    """A line for each map node and global stage."""
+    grid = RichTable.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True, overflow="ellipsis", max_width=LONGEST_NAME)
+    grid.add_column(max_width=LONGEST_BAR)
+    for _ in range(2):
+        grid.add_column(no_wrap=True, overflow="ellipsis", justify="right", style="dim")
+    for node in nodes:
         style = {"running": "bold cyan", "done": "green"}.get(node.state, "dim")
-        bar = bar_of(node, of_bar, ascii_only) if of_bar > 3 else ""
-        line = Text.assemble((fit(name, of_name), "" if node.state == "done" else style))
-        line.append("  ").append(bar, style)
-        line.append("  ").append(what.rjust(of_doing), "" if node.state == "running" else "dim")
-        line.append("  ").append(took.rjust(of_time), "dim")
-        lines.append(line)
-    if before:
-        lines.insert(0, Text(f"{before} done before", "dim"))
-    if after:
-        lines.append(Text(f"{after} to come", "dim"))
-    return lines
+        bar = (
+            "" if node.state == "waiting" else ProgressBar(1.0, node.share, complete_style=style, finished_style=style)
+        )
+        grid.add_row(line(node.name, "" if node.state == "done" else style), bar, doing_of(node), time_of(node, now))
+    return grid
 
 
-def around(nodes: Sequence[NodeProgress], most: int) -> tuple[Sequence[NodeProgress], tuple[int, int]]:
+def around(nodes: Sequence[NodeProgress], most: int) -> tuple[Sequence[NodeProgress], int, int]:
     """As many nodes as fit, with those at work among them, and how many stand before and after."""
-    if len(nodes) <= most:
-        return nodes, (0, 0)
     at_work = next((place for place, node in enumerate(nodes) if node.state != "done"), len(nodes))
     first = max(0, min(at_work - most // 3, len(nodes) - most))
-    return nodes[first : first + most], (first, len(nodes) - first - most)
+    return nodes[first : first + most], first, max(0, len(nodes) - first - most)
 
 
 def doing_of(node: NodeProgress) -> str:
@@ -220,67 +203,41 @@ def time_of(node: NodeProgress, now: float) -> str:
     return "" if node.began is None else elapsed_in_words((node.ended or now) - node.began)
 
 
-def bar_of(node: NodeProgress, width: int, ascii_only: bool) -> str:
-    if node.state == "waiting":
-        return " " * width
-    halves = int(min(1.0, max(0.0, node.share)) * width * 2)
-    full, rest = (ASCII_BAR, ASCII_REST) if ascii_only else (BAR, REST)
-    bar = full * (halves // 2) + (HALF if halves % 2 and not ascii_only else "")
-    return bar + rest * (width - len(bar))
-
-
-def speed(facts: Progress, width: int) -> str:
-    recently = facts.recently
-    line = f"{as_number(facts.read)} documents read"
+def speed(facts: Progress) -> str:
+    recently, text = facts.recently, f"{as_number(facts.read)} documents read"
     if recently.seconds >= 1 and recently.documents:
         documents, size = recently.documents / recently.seconds, recently.bytes / recently.seconds
-        line += f", now {as_number(documents)}/s, {as_bytes(size)}/s"
-    return cut(line, width)
+        text += f", now {as_number(documents)}/s, {as_bytes(size)}/s"
+    return text
 
 
-def workers(facts: Progress, width: int) -> str:
+def workers(facts: Progress) -> str:
     if not facts.workers:
-        return cut("starting workers; on a new machine kernels are compiled first, once", width)
-    memory, dashboard = facts.memory, facts.dashboard
+        return "starting workers; on a new machine kernels are compiled first, once"
+    memory = facts.memory
     number = memory.workers if memory else facts.workers
-    line = f"{as_number(number)} worker{'s' if number != 1 else ''}"
+    text = f"{as_number(number)} worker{'s' if number != 1 else ''}"
     if memory and memory.largest:
         of = f" of {as_bytes(memory.limit)}" if memory.limit else ""
-        line += f", memory {as_bytes(memory.largest)}{of}" + (" (the largest)" if number > 1 else "")
+        text += f", memory {as_bytes(memory.largest)}{of}" + (" (the largest)" if number > 1 else "")
     for count, what in ((facts.deaths, "died"), (len(facts.alarms), "alarms")):
-        line += f", {as_number(count)} {what}" if count else ""
-    return cut(line + (f", {plain(dashboard)}" if dashboard and cell_len(line + dashboard) + 2 <= width else ""), width)
+        text += f", {as_number(count)} {what}" if count else ""
+    return text + (f", {facts.dashboard}" if facts.dashboard else "")
 
 
-def drops(facts: Progress, width: int, most: int) -> list[Text]:
+def drops(facts: Progress) -> list[Text]:
     """What was dropped so far, the most frequent reasons first."""
     counts: Counter[str] = Counter()
     for stage, by_source in facts.stages.items():
         for count in by_source.values():
-            for reason, number in count.dropped.items():
-                counts[f"{stage}: {reason}"] += number
-            if count.quarantined:
-                counts[f"{stage}: quarantined"] += count.quarantined
-    if not counts or not most:
-        return []
-    wide = len(as_number(counts.total()))
-    rows = [(as_number(number), reason) for reason, number in counts.most_common(most)]
+            lost = {**count.dropped, "quarantined": count.quarantined}
+            counts.update({f"{stage}: {reason}": number for reason, number in lost.items() if number})
+    rows = [(as_number(number), reason) for reason, number in counts.most_common(REASONS)]
     more = len(counts) - len(rows)
     others = f", the rest for {more} other reason{'s' * (more > 1)}" if more else ""
-    return [
-        Text(cut(f"{as_number(counts.total())} dropped{others}", width)),
-        *(Text(f"{number.rjust(wide)}  {cut(plain(reason), width - wide - 2)}", "dim") for number, reason in rows),
-    ]
-
-
-def cut(text: str, width: int) -> str:
-    """At most so many cells wide."""
-    return text if cell_len(text) <= width else set_cell_size(text, max(0, width - 1)).rstrip() + "…" * (width > 0)
-
-
-def fit(text: str, width: int) -> str:
-    """Exactly so many cells wide."""
-    return set_cell_size(cut(text, width), width)
+    wide = max((len(number) for number, _ in rows), default=0)
+    reasons = [line(f"{number.rjust(wide)}  {reason}", "dim") for number, reason in rows]
+    return [line(f"{as_number(counts.total())} dropped{others}"), *reasons] if rows else []
 
 
 # --- at the end -------------------------------------------------------------------------------------------------------
@@ -292,30 +249,11 @@ def final_table(record: RunRecord) -> TerminalTable:
     heads = ["stage", "in", "kept", "dropped", *(["quarantined"] if failed else []), "worker seconds", "mostly because"]
     title = f"{record.name}: {record.status} in {record.seconds or 0.0:,.1f} s"
     rows = []
-    cuts = texts_cut(record.stages)
     for entry in record.stages:
         count = entry.count
         most = sorted(count.dropped.items(), key=lambda x: -x[1])[:3]
         reasons = [f"{one_line(reason)} {n:,}" for reason, n in most]
         numbers = [count.docs_in, count.kept, count.lost]
-        cut = cuts.get(entry.name, [])
-        because = [*cut, *reasons] if numbers[2] < FEW * numbers[0] else [*reasons[:1], *cut, *reasons[1:]]
         quarantined = [count.quarantined] if failed else []
-        rows.append((entry.name, *numbers, *quarantined, f"{count.seconds:,.1f}", because))
+        rows.append((entry.name, *numbers, *quarantined, f"{count.seconds:,.1f}", reasons))
     return TerminalTable.of(title, heads, rows, words={0, len(heads) - 1}, spared=[len(heads) - 2])
-
-
-def texts_cut(stages: Sequence[StageRecord]) -> dict[str, list[str]]:
-    """What is left of texts where a stage takes clearly more text than documents: `text -87%, 10.0 MB to 1.3 MB`."""
-    cuts, left = {}, {entry.name: entry.count.text_bytes or 0 for entry in stages if entry.kind == "read"}
-    for entry in stages:
-        here = entry.sources if entry.kind != "read" else {}
-        texts = {source: each.text_bytes or 0 for source, each in here.items()}
-        before, after = sum(left.get(source, 0) for source in here), sum(texts.values())
-        if before and after / before < entry.count.kept / max(1, entry.count.docs_in) - CLEARLY:
-            cuts[entry.name] = [
-                f"text {as_change(after / before - 1, '.0%')}",
-                f"{as_bytes(before)} to {as_bytes(after)}",
-            ]
-        left |= texts
-    return cuts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -97,7 +97,9 @@ class Prices(Settings):
     def of_bytes(self, size: int) -> float:
         return size / 1e9 * self.gigabyte_in
 
-    def of_requests(self, puts: int, gets: int) -> float:
+    def of_requests(self, sent: Mapping[str, float]) -> float:
+        """Requests by kind: those that write or list, and those that read."""
+        puts, gets = (sum(sent.get(kind, 0) for kind in kinds) for kinds in (("PUT", "LIST"), ("GET", "HEAD")))
         return (puts * self.thousand_puts + gets * self.thousand_gets) / 1000
 
 

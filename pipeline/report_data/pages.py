@@ -12,7 +12,7 @@ from typing import TypedDict, cast
 
 import pyarrow as pa
 
-from gristmill.pipeline.inputs.files import Span, open_stretch, origin_of
+from gristmill.pipeline.inputs.files import open_stretch, origin_of
 from gristmill.pipeline.plan.plan import Segment
 from gristmill.pipeline.recipe import fingerprint, registry
 from gristmill.pipeline.recipe.recipe import Recipe
@@ -50,7 +50,7 @@ def task_of_pages(
         reader=segment.source.reader.spec,
         source=segment.source.name,
         part=part,
-        file=Span(file, span.start, span.end, file.size).for_task(),
+        span=FileSpan(file, span.start, span.end, file.size),
         patience=max((stage.patience for stage in shown_by), default=Map.patience),
     )
 
@@ -64,7 +64,7 @@ def run_pages(task: PagesTask) -> Result:
     extracted: dict[int, ExtractedPage] = {row["uid"]: row for row in first.to_pylist()}
     reader = cast(Reader, registry.build(task.reader))
     samples: list[PageSample] = []
-    for end in ends(reader, task.file):
+    for end in ends(reader, task.span):
         pages = pages_until(reader, task, end)
         samples = samples_of(pages, extracted) if pages is not None else []
         if samples:
@@ -72,20 +72,19 @@ def run_pages(task: PagesTask) -> Result:
     return PagesResult(pages=samples)
 
 
-def ends(reader: Reader, file: FileSpan) -> list[int | None]:
+def ends(reader: Reader, span: FileSpan) -> list[int | None]:
     """How far to read: not far, and if that shows nothing, all of the first batch."""
-    start, end = file.start, file.end
+    file, start, end = span.file, span.start, span.end
     size = (end or file.size) - start
-    with open_stretch(reader, file) as stream:
+    with open_stretch(reader, span) as stream:
         apart = size > BEGINNING and len(reader.spans(stream, file.path, file.size, BEGINNING)) > 1
     return [start + BEGINNING, end] if apart else [end]
 
 
 def pages_until(reader: Reader, task: PagesTask, end: int | None) -> pa.RecordBatch | None:
     """The first batch of pages of the task's file."""
-    file = task.file
-    with open_stretch(reader, file, end) as stream:
-        reading = next(reader.read(stream, origin_of(task.source, file, end)), None)
+    with open_stretch(reader, task.span, end) as stream:
+        reading = next(reader.read(stream, origin_of(task.source, task.span, end)), None)
     return reading.documents if reading is not None and "html" in reading.documents.schema.names else None
 
 

@@ -9,21 +9,14 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from gristmill.pipeline.errors import Mistakes
-from gristmill.pipeline.inputs.notes import (
-    alarms_of_inputs,
-    facts_of,
-    fetches_of,
-    gone_since,
-    notes_beside,
-    without_text,
-)
+from gristmill.pipeline.inputs.notes import alarms_of_inputs, facts_of, fetches_of, notes_beside
 from gristmill.pipeline.inputs.portion import Inputs, Portion, find_inputs, listings_of
 from gristmill.pipeline.plan.plan import GlobalNode, MapNode, Node, make_plan, names_of
 from gristmill.pipeline.recipe.fingerprint import MadeOf, changes, made_before
 from gristmill.pipeline.recipe.recipe import Recipe
 from gristmill.pipeline.run.estimate import costs_of_models
 from gristmill.pipeline.run.map_tasks import global_task, tasks_of_node
-from gristmill.pipeline.run.record import check_may_run
+from gristmill.pipeline.run.record import check_may_run, gone_since, manifest_before
 from gristmill.pipeline.shuffle.saved_index import identities_of_loaded, saved_is_gone
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.records import MapTask, Partition, VerdictsResult
@@ -73,7 +66,7 @@ def foresee(
     facts = facts_of(inputs, gone_since(inputs, store, journal))
     size = sum(taken.bytes for taken in inputs.values())
     costs = costs_of_models(recipe, read_if_whole(store, "run.json", RunRecord), size)
-    for line in [*loud, *without_text(inputs), *fetches_of(facts), *notes_beside(loud, facts), *costs]:
+    for line in [*loud, *fetches_of(facts), *notes_beside(loud, facts), *costs]:
         note(line)
     present = store.stamps("")
     journal.check(present)
@@ -198,12 +191,6 @@ class DryRun:
                 due.update(node.feeds)
             answers.append(foreseen)
         return answers[::-1]
-
-
-def manifest_before(store: Store, journal: Journal, name: str) -> SegmentManifest | None:
-    """What the last run wrote of a segment or global stage."""
-    path = f"partitions/{name}/manifest.json"
-    return read_if_whole(store, path, SegmentManifest) if journal.is_as_written(path) else None
 
 
 def changed_since(node: Node, before: Sequence[SegmentManifest | None], recipe: Recipe, store: Store) -> str:

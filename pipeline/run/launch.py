@@ -11,10 +11,9 @@ from gristmill.pipeline.errors import RecipeError, RunFailed, in_words
 from gristmill.pipeline.inputs.portion import Portion
 from gristmill.pipeline.progress.progress import UI, Watcher
 from gristmill.pipeline.recipe.recipe import Recipe
-from gristmill.pipeline.run.estimate import Estimate, check_budget, estimate, share_of
+from gristmill.pipeline.run.estimate import Estimate, estimate, share_of
 from gristmill.pipeline.run.run import Summary, run
-from gristmill.pipeline.store.run_records import RunRecord, read_if_whole
-from gristmill.pipeline.store.storage import Store
+from gristmill.pipeline.store.run_records import RunRecord
 
 
 @dataclass(frozen=True)
@@ -56,6 +55,8 @@ class Launch:
             raise RecipeError("--limit and --sample exclude each other")
         if limit is not None and limit < 1:
             raise RecipeError(f"--limit {limit}: at least 1 document was expected")
+        if budget is not None:
+            Budget(budget, recipe.head.prices)  # refuses one that would never stop a run
         portion = Portion(limit, None if sample is None else share_of(str(sample)))
         if workers is None and isinstance(recipe.head.workers, int):
             workers = recipe.head.workers
@@ -63,22 +64,12 @@ class Launch:
         return cls(recipe, recipe.out(out) + ("" if portion.whole else "-sample"), where, portion, check_inputs, budget)
 
     def carry_out(self, ui: UI, metrics: Watcher | None = None) -> Summary:
-        """Run it; OverBudget, before any work, where the sample beside it says that the budget cannot be enough."""
-        if self.budget is not None:
-            warning = check_budget(Budget(self.budget, self.recipe.head.prices), self.guess_before())
-            if warning:
-                ui.note(warning)
         try:
             return run(self.recipe, self.out, self.where, ui, self.portion, self.check_inputs, self.budget, metrics)
         except BrokenPipeError:
             raise
         except OSError as error:
             raise RunFailed(in_words(error, self.out)) from error
-
-    def guess_before(self) -> Estimate | None:
-        """From the run on a part of the input that lies beside the run's folder, if there is one."""
-        record = read_if_whole(Store(self.out).sample, "run.json", RunRecord)
-        return estimate(record, self.where.count) if record and record.done else None
 
     def guess(self, record: RunRecord) -> Estimate | None:
         """What the whole comes to, of a run on a part of the input."""

@@ -49,11 +49,11 @@ def tasks_of_node(
 
 
 def compresses(recipe: Recipe, store: Store, inputs: Mapping[str, Inputs]) -> bool:
-    """Whether stored documents are compressed. Those that go when the run ends are read by each round of a global
-    stage: compression costs more than it saves while memory holds them."""
+    """Whether stored documents are compressed. Where nothing is kept, they are read by each round of a global stage and
+    gone when the run ends: compression costs more than it saves while memory holds them."""
     size = sum(each.bytes for each in inputs.values())  # of all, for a sample too: it foretells the whole
     parts = sum(len(each.parts) for each in inputs.values())
-    return recipe.head.keep == "all" or not store.local or size > LITTLE_INPUT or parts > FEW_PARTS
+    return recipe.head.keep != "nothing" or not store.local or size > LITTLE_INPUT or parts > FEW_PARTS
 
 
 @dataclass(frozen=True)
@@ -120,13 +120,12 @@ def tasks_of_source(
             key=key,
             reader=source.reader.spec,
             source=source.name,
-            files=tuple(span.for_task() for span in spans),
+            files=tuple(spans),
             inputs=tuple(InputSpan(source.name, span.file.path, span.start, span.end) for span in spans),
             limit=limit,
             cost=size_of(spans),
+            forgotten="" if forgotten is None else forgotten.checksum,
         )
-        if forgotten is not None:
-            task = replace(task, forgotten=forgotten.checksum)
         tasks.append(task)
     return tasks
 
@@ -152,11 +151,6 @@ def task_of(node: MapNode, recipe: Recipe, store: Store, phases: tuple[Phase, ..
         batch_bytes=recipe.head.parts.batch_bytes,
         source="",
     )
-
-
-def first_of(task: MapTask) -> str:
-    """The name of its first phase, which reads."""
-    return task.phases[0].task
 
 
 def global_task(stage_fingerprint: str, parts: Iterable[Partition], kept: list[str]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import re
 import time
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -22,7 +21,7 @@ from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.plan.plan import Plan, Segment, Stored
 from gristmill.pipeline.recipe.fingerprint import MadeOf
 from gristmill.pipeline.recipe.recipe import FOLDERS, Prices, Recipe, Source, Step
-from gristmill.pipeline.run.estimate import PartRead, documents_in_all, puts_and_gets
+from gristmill.pipeline.run.estimate import PartRead, documents_in_all
 from gristmill.pipeline.shuffle.saved_index import check_saved
 from gristmill.pipeline.shuffle.shuffle import Shuffle
 from gristmill.pipeline.store.counts import RunAccount, Slowest
@@ -45,6 +44,7 @@ from gristmill.pipeline.store.run_records import (
     RunRecord,
     SegmentManifest,
     StageRecord,
+    read_if_whole,
 )
 from gristmill.pipeline.store.storage import Store
 from gristmill.stages.stage import Annotate, Global, Reader, Rule, Sink, Stage, snake_case
@@ -87,8 +87,6 @@ class Findings:
     written: Packed[FileRef] = field(default_factory=lambda: Packed(FileRef))  # by path, what tasks wrote
     sink_files: set[str] = field(default_factory=set)  # of these, the ones in sinks
     cards: set[str] = field(default_factory=set)  # of data sets; written last, out of the record
-    # By source of which only parts were read, what each of them gave.
-    parts_read: dict[str, dict[str, PartRead]] = field(default_factory=dict)
     # By stage that extracts, looks at a few of its pages.
     pages: dict[str, list[PagesTask]] = field(default_factory=dict)
     not_shown: dict[str, list[str]] = field(default_factory=dict)  # by stage, what its report lacks, and why
@@ -122,27 +120,8 @@ class Findings:
     ) -> None:
         """Of a run on some parts of a source: how many documents the whole has."""
         if inputs.sizes:
-            parts = {task.key: PartRead.of(task, results[task.phases[0].task].counts[source]) for task in tasks}
-            self.parts_read[source] = parts
-            self.inputs[source]["estimate"] = documents_in_all([*parts.values()], inputs.sizes).as_json()
-
-    def extrapolate_kept(self, inputs: Mapping[str, Inputs], left: Iterable[Partition], name: str) -> None:
-        """Between which numbers the documents lie that the whole keeps, by how many of each part are left after a
-        stage, where it leaves them in the part that they are from."""
-        kept = Counter[tuple[str, str]]()
-        for part in left:
-            kept[part.source, part.key] += part.kept
-        for source, parts in self.parts_read.items():
-            in_all = self.account.stages.get(name, {}).get(source)
-            of_parts = [replace(part, documents=kept[source, key]) for key, part in parts.items()]
-            if in_all is not None and in_all.kept == sum(part.documents for part in of_parts):
-                whole = documents_in_all(of_parts, inputs[source].sizes)
-                if whole.low is not None and whole.high is not None and whole.documents:
-                    estimate = self.inputs[source]["estimate"]
-                    growth = estimate["documents"] / max(1, sum(part.documents for part in parts.values()))
-                    estimate["kept_low"], estimate["kept_high"] = (
-                        round(in_all.kept * growth * bound / whole.documents) for bound in (whole.low, whole.high)
-                    )
+            parts = [PartRead.of(task, results[task.phases[0].task].counts[source]) for task in tasks]
+            self.inputs[source]["estimate"] = documents_in_all(parts, inputs.sizes)
 
     def note_scores(self, called: str, step: Step, parts: list[Partition]) -> None:
         """Note the documents whose scores the report shows: those that were scored, or that are to be cut by score;
@@ -247,7 +226,7 @@ def cost_of(
         return None
     energy = (joules or 0.0) / 3.6e6 * prices.kilowatt_hour
     sent = requests or {}
-    asked = prices.of_requests(*puts_and_gets(sent)) + prices.of_bytes(sent.get("bytes_in", 0))
+    asked = prices.of_requests(sent) + prices.of_bytes(sent.get("bytes_in", 0))
     amount = sum(stage.cost or 0.0 for stage in stages) + energy + asked
     return Cost(round(amount, 6), prices.currency)
 
@@ -295,6 +274,22 @@ def manifest_part(node: str, part: Partition) -> PartFiles:
         | {f"sink/{name}": path for name, path in sinks.items()},
         checksums={name: facts.checksum for name, facts in own.items()},
     )
+
+
+def manifest_before(store: Store, journal: Journal, name: str) -> SegmentManifest | None:
+    """What the last run wrote of a segment or global stage; a damaged manifest is written anew."""
+    path = f"partitions/{name}/manifest.json"
+    return read_if_whole(store, path, SegmentManifest) if journal.is_as_written(path) else None
+
+
+def gone_since(inputs: Mapping[str, Inputs], store: Store, journal: Journal) -> dict[str, list[str]]:
+    """By source: files that the last run in this folder read and that are no longer among the inputs."""
+    gone = {}
+    for name, taken in inputs.items():
+        manifest = manifest_before(store, journal, name)
+        before = {span.path for part in (manifest.parts if manifest else ()) for span in part.inputs if span.path}
+        gone[name] = sorted(before - {file.path for file in taken.files})
+    return gone
 
 
 def is_done(store: Store) -> bool:

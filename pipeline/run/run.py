@@ -3,7 +3,6 @@ carried out in order, and the record and reports are written when all is done.""
 
 from __future__ import annotations
 
-import time
 import traceback
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -33,7 +32,6 @@ from gristmill.pipeline.inputs.notes import (
     alarms_of_inputs,
     facts_of,
     fetches_of,
-    gone_since,
     notes_of,
 )
 from gristmill.pipeline.inputs.portion import Inputs, Portion, find_inputs
@@ -56,15 +54,15 @@ from gristmill.pipeline.recipe.recipe import Recipe, Step
 from gristmill.pipeline.report_data.pages import task_of_pages
 from gristmill.pipeline.report_data.survey import Look
 from gristmill.pipeline.run.alarms import alarms, alarms_of_run, alarms_of_stages
-from gristmill.pipeline.run.dry_run import manifest_before
-from gristmill.pipeline.run.estimate import seconds_of_nodes
-from gristmill.pipeline.run.map_tasks import first_of, global_task, rejects_settings, tasks_of_node
+from gristmill.pipeline.run.map_tasks import global_task, rejects_settings, tasks_of_node
 from gristmill.pipeline.run.record import (
     Findings,
     Stopwatch,
     alarms_of_unused,
     check_may_run,
+    gone_since,
     is_done,
+    manifest_before,
     manifest_of,
     record_of,
     stale_files,
@@ -97,8 +95,6 @@ from gristmill.pipeline.tasks.bound_rule import without_poison
 from gristmill.pipeline.tasks.rewrites import conform_tasks, task_of_numbers, with_numbers
 from gristmill.stages.contract import kind_of
 from gristmill.stages.stage import CannotRun, Global, Map, Sink
-
-SLOW_PREPARATION = 3.0  # seconds worth a word
 
 
 @dataclass
@@ -140,7 +136,6 @@ class Execution:
         self.store = store
         self.journal = journal
         self.portion = portion
-        self.check_inputs = check_inputs
         self.plan: Plan = make_plan(recipe)
         self.where = replace(
             where,
@@ -161,15 +156,12 @@ class Execution:
         self.sinks: dict[str, dict[str, str]] = {}  # by sink, its files and the phases that wrote them
         # Of the wave at hand, the tasks whose results are not taken yet.
         self.at_work: dict[str, MapTask] = {}
-        size = sum(inputs.bytes for inputs in self.inputs.values())
         self.ui = ProgressRecorder(
             ui,
             recipe.name,
             self.plan.nodes,
             lambda account: alarms_of_stages(self.plan, account),
-            seconds_of_nodes(self.plan, store, size) if portion.whole else {},
             self.stopwatch.began,
-            self.where.expected,
         )
         prepare = None if where.forked else self.prepare  # a fork server prepares for its workers
         self.executor: Executor = (
@@ -223,8 +215,6 @@ class Execution:
         own_files = self.findings.own_files | self.findings.cards
         self.store.remove(stale_files(self.store, self.plan, journal, own_files))
         changed = alarms_of_changes(self.inputs) if self.engine.worked else []
-        last = self.plan.stored[-1].name
-        self.findings.extrapolate_kept(self.inputs, self.documents[last].parts, self.plan.stage_order()[-1][0])
         record = self.record(more_alarms=[*changed, *alarms_of_unused(self.store, self.plan)])
         before = read_if_whole(self.store, "run.json", RunRecord)
         if (
@@ -278,36 +268,16 @@ class Execution:
 
     def prepare(self) -> None:
         """What stages like to have done once on a machine, before many workers do it at once."""
-        stages = self.plan.to_prepare()
-        if stages:
-            start = time.monotonic()
-            for stage in stages:
-                registry.prepare(stage)
-            if time.monotonic() - start > SLOW_PREPARATION:
-                self.ui.note(
-                    f"kernels and tables made ready in {time.monotonic() - start:.0f} s; the next run finds them"
-                )
+        for stage in self.plan.to_prepare():
+            registry.prepare(stage)
 
     def work_maps(self, nodes: list[MapNode]) -> None:
-        """Carry out the map nodes of a wave together. Where some documents of a source are asked for and its partitions
-        have too few, more are read."""
-        tasks: dict[str, list[MapTask]] = {}
-        results: dict[str, PhaseResult] = {}
-        ever: dict[str, set[str]] = {node.name: set() for node in nodes}  # those that gave way to others are done too
-        short = nodes  # whose partitions have too few documents, or were not worked on yet
-        while short:
-            for node in short:
-                tasks[node.name] = tasks_of_node(node, self.recipe, self.store, self.inputs, self.fed(node))
-                ever[node.name].update(task.task for task in tasks[node.name])
-                self.ui.begins(node, len(ever[node.name]))
-            waiting = self.without_results(tasks, results, without_counted=True)
-            results |= cast(dict[str, PhaseResult], self.engine.run(waiting))
-            short = [
-                node
-                for node in nodes
-                if node.source is not None and self.takes_more(node.source.name, tasks[node.name], results)
-            ]
-        results |= cast(dict[str, PhaseResult], self.engine.run(self.without_results(tasks, results)))
+        """Carry out the map nodes of a wave together."""
+        tasks = {node.name: tasks_of_node(node, self.recipe, self.store, self.inputs, self.fed(node)) for node in nodes}
+        self.at_work = {task.task: task for of_node in tasks.values() for task in of_node}
+        for node in nodes:
+            self.ui.begins(node, len(tasks[node.name]))
+        results = cast(dict[str, PhaseResult], self.engine.run(self.at_work.values()))
         for node in nodes:
             if node.source is not None:
                 source = node.source.name
@@ -315,17 +285,6 @@ class Execution:
             for task in tasks[node.name]:
                 self.take(task, results)
         self.finish_segments(nodes)
-
-    def without_results(
-        self, tasks: Mapping[str, Sequence[MapTask]], known: Mapping[str, PhaseResult], without_counted: bool = False
-    ) -> list[MapTask]:
-        """The tasks of some nodes, less those whose results are `known`, and less those of which it is known how many
-        documents they give."""
-        self.at_work = {task.task: task for of_node in tasks.values() for task in of_node}
-        waiting = [task for task in self.at_work.values() if first_of(task) not in known]
-        if without_counted:
-            waiting = [task for task in waiting if self.journal.documents_of(first_of(task)) is None]
-        return waiting
 
     def finish_segments(self, nodes: list[MapNode]) -> None:
         """Finish the segments of which these were the last nodes."""
@@ -336,23 +295,6 @@ class Execution:
                 self.finish_segment(segment)
         for node in nodes:
             self.ui.ends(node)
-
-    def takes_more(self, source: str, tasks: list[MapTask], results: dict[str, PhaseResult]) -> bool:
-        """Have the partitions of a source given fewer documents than are asked for, and are there more? How many they
-        gave stays known when those files are not used, so that the same command finds the same partitions again without
-        reading."""
-        given = {}
-        for task in tasks:
-            result = results.get(first_of(task))
-            counted = self.journal.documents_of(first_of(task)) if result is None else result.counts[source].kept
-            given[task.key] = cast(int, counted)
-        more = self.inputs[source].topped_up(self.portion.documents, given)
-        if more is None:
-            return False
-        for task in tasks:
-            self.journal.count_documents(first_of(task), given[task.key])
-        self.inputs[source] = more.with_contents(self.store, check=self.check_inputs)
-        return True
 
     def take(self, task: MapTask, results: Mapping[str, PhaseResult]) -> None:
         """Note the results of a task: its account, and its partition as each segment left it."""

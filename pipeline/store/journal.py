@@ -68,15 +68,6 @@ class TaskDone:
 
 
 @dataclass(frozen=True)
-class DocumentsCounted:
-    """How many documents the part of a task gave, whether its files are there or not."""
-
-    kind: ClassVar[str] = "documents"
-    task: str
-    documents: int
-
-
-@dataclass(frozen=True)
 class FileWritten:
     """A file that the run itself wrote: a record, a manifest, a report."""
 
@@ -109,7 +100,7 @@ class RunEnded:
     results: Sequence[str]
 
 
-Entry: TypeAlias = LayoutIs | TaskDone | DocumentsCounted | FileWritten | StampsSeen | FilesRetired | RunEnded
+Entry: TypeAlias = LayoutIs | TaskDone | FileWritten | StampsSeen | FilesRetired | RunEnded
 KINDS: Mapping[str, type[Entry]] = {each.kind: each for each in get_args(Entry)}
 
 
@@ -178,7 +169,6 @@ class Journal:
         self.store = store
         self.looks_only = looks_only  # changes nothing in the run's folder
         self.done: Packed[Result] = Packed(Result)
-        self._documents: dict[str, int] = {}  # by task, of parts whose files may be gone
         # Tasks that were done and whose files went; is one still there, with another content?
         self.gone: dict[str, bool] = {}
         self.damaged: list[str] = []  # files that are gone or are not what was written
@@ -226,8 +216,6 @@ class Journal:
             case TaskDone(task, result):
                 self._done(task, result)
                 self._stamps.update(entry.stamps)
-            case DocumentsCounted(task, documents):
-                self._documents[task] = documents
             case FileWritten(file):
                 self._of_the_run[file.path] = file
                 self._stamps.update(entry.stamps)
@@ -248,7 +236,6 @@ class Journal:
         self.damaged_lines = 0
         entries: list[Entry] = [LayoutIs(LAYOUT)]
         entries += [TaskDone(task, result) for task, result in self.done.items()]
-        entries += [DocumentsCounted(task, documents) for task, documents in self._documents.items()]
         entries += [FileWritten(facts) for facts in self._of_the_run.values()]
         entries += [StampsSeen(dict(self._stamps)), FilesRetired(sorted(self.retired))]
         data = b"".join(map(line_of, [*entries, RunEnded(self.results)]))
@@ -265,7 +252,6 @@ class Journal:
         written in one step: nothing of the entries stays on disk."""
         for task in [task for task in self.done if task in work]:
             self._of_the_run |= {file.path: file for file in self.done.pop(task).files.values()}
-        self._documents = {task: count for task, count in self._documents.items() if task not in work}
         for path in [path for path in self._stamps if path in changed]:
             del self._stamps[path]
         self._of_the_run = {path: facts for path, facts in self._of_the_run.items() if path not in changed}
@@ -322,16 +308,6 @@ class Journal:
         for file in result.files.values():
             self.retired.discard(file.path)
             self._of_the_run.pop(file.path, None)  # of a file that `drop` noted: the task writes it now
-
-    def documents_of(self, task: str) -> int | None:
-        """How many documents the part of a task gave, if that was counted (`count_documents`)."""
-        return self._documents.get(task)
-
-    def count_documents(self, task: str, documents: int) -> None:
-        """Keep how many documents the part of a task gave, for runs that take some and not its files."""
-        if task not in self._documents:
-            self._documents[task] = documents
-            self._write(DocumentsCounted(task, documents))
 
     # --- files --------------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from gristmill.pipeline.json_types import StageSpec
 from gristmill.pipeline.store.counts import Counts, SlowDocument
+from gristmill.stages.inputs import InputFile
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
@@ -120,16 +121,10 @@ class Partition:
 class FileSpan:
     """A span of an input file that a task reads."""
 
-    address: str
-    path: str
-    size: int  # of the whole file
+    file: InputFile
     start: int
     end: int | None
-    bytes: int
-    stamp: str = ""  # of the version of a file that is fetched
-    changed: int = 0  # of a local file: modification time, and hash of its content
-    content: str = ""
-    records: str = ""  # those that are read, if not all are
+    bytes: int  # of the file; start and end may be numbers of another kind (row groups)
 
 
 # --- what the report shows --------------------------------------------------------------------------------------------
@@ -208,7 +203,7 @@ class MapTask(Task):
     reader: StageSpec | None = None
     part: Partition | None = None  # None where a reader gives the documents
     files: tuple[FileSpan, ...] = ()
-    inputs: tuple[InputSpan, ...] = ()
+    inputs: tuple[InputSpan, ...] = ()  # the same, as its partition notes them
     limit: int | None = None
     forgotten: str = ""  # the checksum of the list of documents that a reader leaves out
     compress: bool = True  # the documents that it stores
@@ -232,7 +227,7 @@ class PagesTask(Task):
     reader: StageSpec
     source: str
     part: Partition
-    file: FileSpan
+    span: FileSpan
     patience: float
 
 

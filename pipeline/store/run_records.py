@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, NotRequired, TypeAlias, TypedDict, TypeVar
+from typing import Any, TypeAlias, TypedDict, TypeVar
 
 from gristmill.pipeline.errors import OtherShape
 from gristmill.pipeline.json_types import JSONObject
@@ -160,8 +160,6 @@ class WholeRecord(TypedDict):
     documents: int
     low: int | None
     high: int | None
-    kept_low: NotRequired[int]  # of these, after the last stage
-    kept_high: NotRequired[int]
 
 
 class FetchCost(TypedDict):

@@ -19,7 +19,6 @@ import resource
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -42,9 +41,6 @@ LONGEST_RECORD = 4096  # bytes of a breadcrumb; behind them is what the watchdog
 LONGEST_URL = 300
 MOST_DEATHS = 96
 STRIKES = 2  # deaths on a row before it is poison
-LONG = 2.0  # seconds over one document that are worth a note
-MOST_NOTES = 5
-POLL = 0.1  # seconds
 TOO_LONG = "took too long"
 # When all of so many documents fail, it is the stage that is broken and not the documents.
 ENOUGH_TO_BLAME_THE_STAGE = 16
@@ -330,7 +326,7 @@ def run_isolated(
     search, death = _Search(location), Death("", None)
     what = f"part {task.key} of {task.node}"
     for _ in range(MOST_DEATHS):
-        answer = _in_child((runner, task, memory, search.policy), None if search.policy.search is None else note)
+        answer = _in_child((runner, task, memory, search.policy))
         if isinstance(answer, Death):
             death = answer
             search.learn(death, what, note)
@@ -364,8 +360,8 @@ def command(folder: str) -> list[str]:
     return [sys.executable, "-P", "-c", START, folder, json.dumps([*sys.path, ""])]
 
 
-def _in_child(orders: Orders, note: Callable[[str], None] | None) -> dict[str, Any] | Death:
-    """A child's answer, or how it died. `note` is told of documents that take long."""
+def _in_child(orders: Orders) -> dict[str, Any] | Death:
+    """A child's answer, or how it died."""
     with tempfile.TemporaryDirectory(prefix="gristmill-") as name:
         folder = Path(name)
         (folder / "orders").write_bytes(pickle.dumps(orders))
@@ -374,7 +370,7 @@ def _in_child(orders: Orders, note: Callable[[str], None] | None) -> dict[str, A
             command(name), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         try:
-            code = _wait(child, folder / "breadcrumb", note)
+            code = child.wait()
         except BaseException:
             child.kill()
             raise
@@ -382,21 +378,6 @@ def _in_child(orders: Orders, note: Callable[[str], None] | None) -> dict[str, A
             answer: dict[str, Any] = json.loads((folder / "answer.json").read_text())
             return answer
         return Death.of(code, LastBreadcrumb.read(folder / "breadcrumb"))
-
-
-def _wait(child: subprocess.Popen[bytes], breadcrumb: Path, note: Callable[[str], None] | None) -> int:
-    """The exit code of a child. A document that takes long is named before it is given up."""
-    named: set[int | None] = {None}
-    row, since = None, time.monotonic()
-    while True:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return child.wait(POLL)
-        last = LastBreadcrumb.read(breadcrumb) if note is not None else None
-        if last is None or last.row != row or last.location is None:
-            row, since = last.row if last is not None else None, time.monotonic()
-        elif note is not None and time.monotonic() - since > LONG and row not in named and len(named) <= MOST_NOTES:
-            named.add(row)
-            note(f"{last.location[1]}: at {last.document} for {LONG:.0f} s")
 
 
 def run_child(name: str) -> None:

@@ -218,7 +218,9 @@ class _Reading:
             try:
                 file = open_stretch(reader, span)
             except OSError as error:
-                raise RunFailed(f"{self.source}: {span.address} cannot be read: {error.strerror or error}") from error
+                raise RunFailed(
+                    f"{self.source}: {span.file.address} cannot be read: {error.strerror or error}"
+                ) from error
             with file:
                 readings = reader.read(file, origin)
                 begun = span.start  # where the next reading begins

@@ -186,10 +186,9 @@ def test_without_the_dashboards_package_there_is_no_link(tmp_path: Path, monkeyp
         assert 0 < len(stream.recent_message_log) <= 20, "no thousand messages, with their tasks, for each worker"
 
 
-def test_the_dashboard_is_put_up_when_somebody_looks(tmp_path: Path) -> None:
-    with connected(Where(1), save(tmp_path / "t.yaml", TEXTS)) as client:
-        applications = client.cluster.scheduler.http_application.applications
-        assert len(applications) == 1, "only what waits for somebody to look"
-        with urllib.request.urlopen(client.dashboard_link, timeout=30) as page:
-            assert page.status == 200 and b"Dask" in page.read()
-        assert len(applications) == 2
+def test_the_dashboard_answers_where_its_package_is_there(tmp_path: Path) -> None:
+    with (
+        connected(Where(1), save(tmp_path / "t.yaml", TEXTS)) as client,
+        urllib.request.urlopen(client.dashboard_link, timeout=30) as page,
+    ):
+        assert page.status == 200 and b"Dask" in page.read()

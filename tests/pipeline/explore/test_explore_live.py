@@ -34,8 +34,8 @@ HOSTILE = "<script>alert('x')</script>"
 def me(**more: Any) -> dict[str, Any]:
     """What a run of this process would leave."""
     nodes = [
-        {"name": "web", "kind": "map", "source": "web", "stages": ["extract"], "state": "running", "parts": 4, "done": 1, "began": time.time() - 30, "ended": None, "doing": None, "seconds_left": 90.0},
-        {"name": "exact_dedup", "kind": "global", "source": None, "stages": ["exact_dedup"], "state": "waiting", "parts": None, "done": 0, "began": None, "ended": None, "doing": None, "seconds_left": None},
+        {"name": "web", "kind": "map", "source": "web", "stages": ["extract"], "state": "running", "parts": 4, "done": 1, "began": time.time() - 30, "ended": None, "seconds_left": 90.0},
+        {"name": "exact_dedup", "kind": "global", "source": None, "stages": ["exact_dedup"], "state": "waiting", "parts": None, "done": 0, "began": None, "ended": None, "seconds_left": None},
     ]  # fmt: skip
     count = {
         "docs_in": 10,

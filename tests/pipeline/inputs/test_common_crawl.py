@@ -75,9 +75,8 @@ def read(folder: Path, root: Path | str, more: str = "", *, parts: Parts = WHOLE
     assert isinstance(reader, Cc)
     done = Read(find_files(source, folder, "a"))
     for span in (span for spans in cut_into_parts(done.listing.files, reader, parts, "a") for span in spans):
-        stretch = span.for_task()
-        with open_stretch(reader, stretch) as file:
-            for reading in reader.read(file, origin_of("crawl", stretch)):
+        with open_stretch(reader, span) as file:
+            for reading in reader.read(file, origin_of("crawl", span)):
                 done.rows += reading.documents.to_pylist()
                 done.damaged += map(str, reading.damaged)
                 for reason, count in reading.skipped.items():

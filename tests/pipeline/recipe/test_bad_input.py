@@ -384,10 +384,8 @@ def test_what_is_of_workers_here_is_refused_where_there_are_others(
         ("jobs: 3\n", "`type` is missing or unknown"),
         ("type: [slurm]\n", "`type` is missing or unknown"),
         ("a: [", "cannot be read"),
-        ("type: local\njobs: many\n", "jobs"),
-        ("type: local\njobs: 0\n", "jobs"),
-        ("type: local\njob: 4\n", "job: no such setting of a local cluster; there are type, jobs, memory"),
-        ("type: local\nmemory: 4\n", "no unit"),
+        ("type: slurm\njobs: many\n", "jobs"),
+        ("type: slurm\njobs: 0\n", "jobs"),
     ],
 )
 def test_a_cluster_file_that_is_wrong(gristmill: Gristmill, tmp_path: Path, text: str | None, says: str) -> None:

@@ -100,6 +100,7 @@ def test_results_have_the_same_names_whatever_is_kept(tmp_path: Path, monkeypatc
             stored[keep, little > 0] = json.loads((out / "run.json").read_text())["bytes_written"]["intermediates"]
     assert all(found == results["all-0"] != {} for found in results.values())
     assert stored["nothing", True] > stored["nothing", False] == stored["all", True] == stored["all", False]
+    assert stored["signals", True] == stored["signals", False]
 
 
 def test_documents_of_a_run_that_was_broken_off_are_compressed_once_they_stay(

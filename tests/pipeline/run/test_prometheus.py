@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
-import urllib.error
-import urllib.request
 from collections import Counter
 from pathlib import Path
 
@@ -15,7 +12,7 @@ import pytest
 from gristmill.pipeline.cli import app as cli
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.progress.progress import ProgressRecorder, Quiet
-from gristmill.pipeline.progress.prometheus import TYPE, exposition, metrics_to
+from gristmill.pipeline.progress.prometheus import exposition, metrics_to
 from tests.pipeline.crawls import jsonl, recipe, texts
 
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
@@ -95,25 +92,7 @@ def test_hostile_names_stay_labels() -> None:
     assert {dict(labels)["run"] for _, labels in samples} == {'a"b\\c\nd'} and len(samples) >= 10
 
 
-def test_a_port_answers_on_this_machine_alone(tmp_path: Path) -> None:
-    import socket
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with metrics_to(None, port) as watch:
-        assert watch is not None
-        watch(ProgressRecorder(Quiet(), "r", [], lambda _: []).facts())
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-            assert answer.headers["Content-Type"] == TYPE and len(parsed(answer.read().decode())) >= 10
-        with pytest.raises(urllib.error.HTTPError, match="404"):
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/etc/passwd", timeout=10)
-        with pytest.raises(RecipeError, match=f"--metrics-port {port}"), metrics_to(None, port):
-            pass
-    assert "metrics" not in {thread.name for thread in threading.enumerate()}
-
-
 def test_a_file_that_no_collector_would_read_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "metrics.txt", tmp_path / "none" / "metrics.prom"):
-        with pytest.raises(RecipeError, match=r"ends in \.prom"), metrics_to(path, None):
-            pass
+        with pytest.raises(RecipeError, match=r"ends in \.prom"):
+            metrics_to(path)

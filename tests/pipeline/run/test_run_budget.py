@@ -9,16 +9,12 @@ import pytest
 
 from gristmill.pipeline.engine.budget import Budget
 from gristmill.pipeline.engine.cluster import Where
-from gristmill.pipeline.errors import OverBudget, RecipeError
-from gristmill.pipeline.inputs.portion import Portion
+from gristmill.pipeline.errors import OverBudget
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.recipe.recipe import Prices
-from gristmill.pipeline.run.estimate import check_budget
-from gristmill.pipeline.run.launch import Launch
 from gristmill.pipeline.run.run import run
 from gristmill.pipeline.store.records import Result, Task
 from tests.pipeline.crawls import texts
-from tests.pipeline.engine.here import work_here
 from tests.pipeline.runs import Counting, lines, save, tree
 
 RECIPE = """
@@ -67,23 +63,3 @@ def test_a_run_stops_and_resumes_to_the_same_bytes(tmp_path: Path) -> None:
     assert stopped >= 1
     assert json.loads((tmp_path / "out" / "run.json").read_text())["status"] == "done"
     assert tree(tmp_path / "out", "write") == tree(tmp_path / "whole", "write") and tree(tmp_path / "out", "write")
-
-
-def test_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Refused if a sample run says that it cannot be enough; a word if nothing is known; and never without prices."""
-    work_here(monkeypatch)
-    for n in range(40):
-        lines(tmp_path / "in" / f"{n}.jsonl", texts(20))
-    recipe = recipes.load(save(tmp_path / "r.yaml", RECIPE))
-    out = str(tmp_path / "out")
-    assert "nothing is known" in (
-        check_budget(Budget(5, recipe.head.prices), Launch.of(recipe, out, workers=1).guess_before()) or ""
-    )
-    run(recipe, f"{out}-sample", Where(1), Counting(), Portion(share=0.2))
-    guess = Launch.of(recipe, out, workers=1).guess_before()
-    assert guess is not None and guess.cost is not None
-    with pytest.raises(OverBudget, match="nothing was begun"):
-        check_budget(Budget(guess.cost / 100, recipe.head.prices), guess)
-    assert check_budget(Budget(guess.cost * 100, recipe.head.prices), guess) is None
-    with pytest.raises(RecipeError, match="`prices`"):
-        Budget(5, None)

@@ -19,7 +19,6 @@ from gristmill.pipeline.store.journal import (
     KINDS,
     LAYOUT,
     MANY_SEGMENTS,
-    DocumentsCounted,
     Entry,
     FilesRetired,
     FileWritten,
@@ -79,7 +78,7 @@ def test_each_kind_of_entry_is_read_as_it_was_written(tmp_path: Path) -> None:
     count.faults.of("a.warc").remarks.add("odd")
     phase = PhaseResult(part=part, counts={"s": count}, slowest={"s": (SlowDocument("1", None, "s", 3, 0.5),)})
     entries: list[Entry] = [
-        LayoutIs(LAYOUT), TaskDone("t", Result(seconds=3.0), {"a": ([1, 2], "b")}), TaskDone("p", phase), DocumentsCounted("t", 7),
+        LayoutIs(LAYOUT), TaskDone("t", Result(seconds=3.0), {"a": ([1, 2], "b")}), TaskDone("p", phase),
         TaskDone("s", VerdictsResult(parts=(part,), files={"f": facts}, counts={})), FileWritten(facts), StampsSeen({"a": ([1], "c")}), StampsSeen({}), FilesRetired(()),
         FilesRetired(("a",)), RunEnded(("write/a",)),
     ]  # fmt: skip
@@ -89,17 +88,13 @@ def test_each_kind_of_entry_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [b'{"task":"t","result":{"rows":1}}', b"{}", b"", line_of(DocumentsCounted("t", 7))[:-3], b"\xff" * 40]
+    "line", [b'{"task":"t","result":{"rows":1}}', b"{}", b"", line_of(TaskDone("t", Result()))[:-3], b"\xff" * 40]
 )
 def test_a_line_without_its_checksum_holds_nothing(line: bytes, tmp_path: Path) -> None:
     (tmp_path / "journal").mkdir()
     (tmp_path / JOURNAL).write_bytes(line + b"\n" + line_of(TaskDone("kept", Result(seconds=1.0))))
     journal = Journal(Store(str(tmp_path)))
-    assert (journal.damaged_lines, dict(journal.done), journal.documents_of("t")) == (
-        1,
-        {"kept": Result(seconds=1.0)},
-        None,
-    )
+    assert (journal.damaged_lines, dict(journal.done)) == (1, {"kept": Result(seconds=1.0)})
 
 
 def with_checksum(facts: dict[str, Any]) -> bytes:
