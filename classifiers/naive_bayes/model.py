@@ -137,7 +137,8 @@ def arrays_of(content: bytes, path: Path) -> dict[str, Any]:
     rows = len(following) // 256
     if (
         weights.ndim != 2 or weights.shape[1] != len(priors) != 0 or len(names) != len(priors)
-        or len(following) % 256 or len(row) != len(string) or not len(row) or not np.isfinite(weights).all() or not np.isfinite(priors).all()
+        or len(following) % 256 or len(row) != len(string) or not len(row)
+        or not np.isfinite(weights).all() or not np.isfinite(priors).all()
         or row.min() < 0 or row.max() >= rows
         or following.min() < 0 or following.max() >= len(row)
         or string.min() < -1 or string.max() >= len(weights)
@@ -185,7 +186,8 @@ def automaton(following: Array, string: Array, path: Path) -> dict[str, Any]:
     order = np.argsort(-counts, kind="stable")
     state = np.zeros(rows, np.int64)
     used = np.zeros(256 * rows + 512, np.bool_)
-    place_states(np.concatenate([[0], order[order != 0]]), starts, bytes_of, used, state)  # type: ignore[no-untyped-call]
+    order = np.concatenate([[0], order[order != 0]])
+    place_states(order, starts, bytes_of, used, state)  # type: ignore[no-untyped-call]
     if state.max() + 256 >= MOST_STATES or string.max() >= 1 << 32:
         raise ModelError(f"{path}: the model of py3langid is larger than any that is known")
     steps, pairs = np.zeros(state.max() + 256, np.uint64), np.zeros((NOTHING + 1, 256), np.uint64)

@@ -310,8 +310,8 @@ def walk_four(steps, pairs, data, segments, entries, least, strings):
 
 @helper
 def walk(steps, pairs, longest, data, begin, end, entries, times, found):
-    """Counts the strings of a long text in `times`, and lists those that it has in `found`; returns how many. Its parts,
-    LANES of them, are walked at once."""
+    """Counts the strings of a long text in `times`, and lists those that it has in `found`; returns how many. LANES
+    parts of it are walked at once."""
     many, part = 0, (end - begin) // LANES
     for k in range(LANES):  # the first step of each part
         at = max(begin, begin + k * part - longest)

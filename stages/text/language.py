@@ -91,10 +91,12 @@ class WithModel(Annotate):
     def language_model(self) -> Joined | FastText:
         return model_of(self.model_file, self.model)
 
-    def answers(self, data: Bytes, offsets: Offsets, top: int = 1) -> tuple[Array, Array, Array]:
+    def answers(
+        self, model: Joined | FastText, data: Bytes, offsets: Offsets, top: int = 1
+    ) -> tuple[Array, Array, Array]:
         """The letters of each text; numbers of labels (-1 is none) and probabilities, best first, of the texts that
         have enough of them."""
-        model, of_texts = self.language_model(), characters(data, offsets, DENSE_LETTER)
+        of_texts = characters(data, offsets, DENSE_LETTER)
         enough = of_texts.letters >= self.shortest
         if isinstance(model, Joined):
             return of_texts.letters, *model.predict(data, offsets, enough, of_texts, top)
@@ -121,7 +123,7 @@ class Language(WithModel):
 
     def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         model = self.language_model()
-        _, labels, scores = self.answers(*text_column(Signals(batch).column("text")), self.top)
+        _, labels, scores = self.answers(model, *text_column(Signals(batch).column("text")), self.top)
         signals = {
             "language": named(model, labels[:, 0]),
             "language_score": pa.array(np.ascontiguousarray(scores[:, 0])),
@@ -153,7 +155,7 @@ class ParagraphLanguages(WithModel):
     def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         model, text = self.language_model(), text_column(Signals(batch).column("text"))
         lines, first = lines_of(*text)
-        letters, labels, scores = self.answers(text.data, lines)
+        letters, labels, scores = self.answers(model, text.data, lines)
         labels[scores < np.float32(self.at_least)] = -1
         best, sums = np.empty((len(batch), 2), np.int32), np.empty((len(batch), 3), np.int64)
         counts = np.empty(len(batch), np.int32)
