@@ -1,47 +1,32 @@
 """Exact dedup beside polars and duckdb on one core: byte for byte, normalised, and from Parquet to Parquet.
 
     python -m benchmarks.dedup.exact_texts FOLDER
-    python -m benchmarks.dedup.exact_dedup FOLDER [--rivals PYTHON_PATH] [--rounds 3] [--races bytes,normalised,files]
+    python -m benchmarks.dedup.exact_dedup FOLDER [--wheels WHEELS] [--rounds 3] [--only bytes,normalised,files]
 
-`--rivals`: a folder that holds polars and duckdb, as `pip install --target PYTHON_PATH polars duckdb` makes it; without
-it `exact_dedup` runs alone, on an Arrow table. The sides take turns, each in a fresh process on one core with one
-thread. Rows a second are of the processor's time. Cold is the first call of a process, which loads kernels too (and in
-the first round may compile them); warm the fastest of three more; both are medians over rounds. Memory is what a
-process holds at most while it works, above what it held before; of `files` the largest process.
-
-In memory: `ExactDedup` takes and gives the same polars frame as polars (`frame`), or an Arrow table, whose texts have to
-be copied (`table`). duckdb reads the frame's Arrow table. Unequal: ours gives each row a uid, says which one stays by a
-policy and counts clusters. Normalised, rivals lower case, collapse `\\s+` and trim; ours compares by NFC and full case
-folding, so that it finds more. From file to file ours keeps rejects, a journal and a report, and writes zstd at level
-1, polars at its default of 3; `normalise` as by default. Prints a JSON line for each race.
+Races as `benchmarks.races` runs them; its `--install` fills WHEELS. In memory: `ExactDedup` takes and gives the same
+polars frame as polars, or an Arrow table, whose texts have to be copied. duckdb reads an Arrow table. The answer of a
+side is the number of rows that stay. Unequal: ours gives each row a uid, says which one stays by a policy and counts
+clusters. Normalised, rivals lower case, collapse `\\s+` and trim; ours compares by NFC and full case folding, so that
+it finds more. From file to file ours keeps rejects, a journal and a report, and writes zstd at level 1, polars at its
+default of 3; `normalise` as by default.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
-import json
 import os
-import shutil
-import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.dedup.near_files import PR_SET_CHILD_SUBREAPER, measured, processor
+from benchmarks.races import ONE_THREAD, ROOT, Side, Work, installed, race, race_of_commands
+from gristmill.stages import ExactDedup
 
-MODULE = "benchmarks.dedup.exact_dedup"
-SIDES = {"frame": "gristmill, polars frame", "table": "gristmill, Arrow table", "polars": "polars", "duckdb": "duckdb"}
-WARM_CALLS = 3
-DUCK_NORMAL = "trim(regexp_replace(lower(text), '\\s+', ' ', 'g'))"
 RECIPE = """\
 name: exact
 keep: nothing
@@ -52,148 +37,88 @@ stages:
   - exact_dedup
   - write
 """
+DUCK_NORMAL = "trim(regexp_replace(lower(text), '\\s+', ' ', 'g'))"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--rivals")
+    parser.add_argument("--wheels", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--races", default="bytes,normalised,files")
-    parser.add_argument("--side", help=argparse.SUPPRESS)
+    parser.add_argument("--only", default="bytes,normalised,files")
+    parser.add_argument("--files-of", help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.side:
-        work(given.side, given.races, given.folder, given.out)
+    if given.files_of:
+        {"polars": polars_files, "duckdb": duckdb_files}[given.files_of](given.folder, given.out)
         return
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # processes of a run that outlive it count too
-    sides = [side for side in SIDES if given.rivals or side == "table"]
-    for race in given.races.split(","):
-        raced = from_files if race == "files" else in_memory
-        print(json.dumps({"race": race, **facts(given.folder, given.rivals), **raced(race, sides, given)}), flush=True)
+    for name in given.only.split(","):
+        if name == "files":
+            from_files(given.folder.resolve(), given.wheels, given.rounds)
+            continue
+        arguments = {"folder": str(given.folder.resolve()), "normalised": name == "normalised"}
+        race(f"exact duplicates, {name}", "rows", SIDES, arguments, given.rounds, given.wheels)
 
 
-def facts(folder: Path, rivals: str | None) -> dict[str, Any]:
-    names = ("polars", "duckdb") if rivals else ()
-    script = "import sys; from importlib.metadata import version; print(*map(version, sys.argv[1:]))"
-    found = subprocess.run(
-        [sys.executable, "-c", script, *names], env=with_rivals(rivals), capture_output=True, text=True, check=True
-    )
-    return {
-        "rows": sum(pq.read_metadata(path).num_rows for path in folder.glob("*.parquet")),
-        "processor": processor(),
-        "versions": {"gristmill": version("gristmill"), **dict(zip(names, found.stdout.split(), strict=True))},
-    }
-
-
-def with_rivals(rivals: str | None) -> dict[str, str]:
-    return {**os.environ, "POLARS_MAX_THREADS": "1", "PYTHONPATH": rivals or ""}
-
-
-def command(side: str, race: str, folder: Path, *more: str) -> list[str]:
-    return [sys.executable, "-m", MODULE, str(folder), "--side", side, "--races", race, *more]
-
-
-def in_memory(race: str, sides: list[str], given: argparse.Namespace) -> dict[str, Any]:
-    figures: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
-    for _ in range(given.rounds):
-        for side in sides:
-            done = subprocess.run(
-                command(side, race, given.folder), env=with_rivals(given.rivals), stdout=subprocess.PIPE, check=True
-            )
-            figures[side].append(json.loads(done.stdout))
-    return {SIDES[side]: in_short(each) for side, each in figures.items()}
-
-
-def in_short(figures: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "kept": figures[0]["kept"],
-        "cold_rows_a_second": round(statistics.median(each["cold"] for each in figures)),
-        "warm_rows_a_second": round(statistics.median(each["warm"] for each in figures)),
-        "memory_mb": max(each["memory_mb"] for each in figures),
-        "all_warm": [round(each["warm"]) for each in figures],
-    }
-
-
-def from_files(race: str, sides: list[str], given: argparse.Namespace) -> dict[str, Any]:
-    place = Path(tempfile.mkdtemp(prefix="exact-dedup-"))
-    recipe = place / "exact.yaml"
-    recipe.write_text(RECIPE.format(folder=given.folder.resolve()))
-    commands = {"gristmill": ["-m", "gristmill.pipeline.cli.app", "run", str(recipe), "--workers", "1", "--out"]}
-    commands |= {side: command(side, race, given.folder, "--out")[1:] for side in sides if side in ("polars", "duckdb")}
-    figures: dict[str, list[dict[str, Any]]] = {name: [] for name in commands}
-    for _ in range(given.rounds):
-        for name, words in commands.items():
-            out = place / name
-            shutil.rmtree(out, ignore_errors=True)
-            found = measured([sys.executable, *words, str(out)], with_rivals(given.rivals))
-            written = [*(out / "write" if name == "gristmill" else out).glob("*.parquet")]
-            found["kept"] = sum(pq.read_metadata(path).num_rows for path in written)
-            found["written_mb"] = sum(path.stat().st_size for path in written) // 1_000_000
-            figures[name].append(found)
-    shutil.rmtree(place)
-    rows = facts(given.folder, None)["rows"]
-    return {name: files_in_short(each, rows) for name, each in figures.items()}
-
-
-def files_in_short(figures: list[dict[str, Any]], rows: int) -> dict[str, Any]:
-    warm = statistics.median(each["cpu"] for each in figures[1:] or figures)
-    return {
-        "kept": figures[0]["kept"],
-        "written_mb": figures[0]["written_mb"],
-        "cold_rows_a_second": round(rows / figures[0]["cpu"]),
-        "warm_rows_a_second": round(rows / warm),
-        "largest_process_mb": max(each["largest_process_mb"] for each in figures),
-        "all_seconds": [each["cpu"] for each in figures],
-        "all_wall": [each["wall"] for each in figures],
-    }
-
-
-# --- one side, in a process of its own --------------------------------------------------------------------------------
-
-
-def work(side: str, race: str, folder: Path, out: Path | None) -> None:
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    pa.set_cpu_count(1)
-    if race == "files":
-        assert out is not None
-        out.mkdir()
-        {"polars": polars_files, "duckdb": duckdb_files}[side](folder, out / "kept.parquet")
-        return
-    call, rows = {"frame": ours, "table": ours, "polars": polars_call, "duckdb": duckdb_call}[side](side, race, folder)
-    before = reset_peak()
-    seconds, kept = timed(call)
-    warm = min(timed(call)[0] for _ in range(WARM_CALLS))
-    memory = (peak() - before) // 1024
-    print(json.dumps({"cold": rows / seconds, "warm": rows / warm, "kept": kept, "memory_mb": memory}))
-
-
-def timed(call: Callable[[], int]) -> tuple[float, int]:
-    begun = time.process_time()
-    kept = call()
-    return time.process_time() - begun, kept
-
-
-def ours(side: str, race: str, folder: Path) -> tuple[Callable[[], int], int]:
-    from gristmill.stages import ExactDedup
-
-    stage = ExactDedup(normalise=race == "normalised")
-    if side == "frame":
-        import polars
-
-        data = polars.read_parquet(folder / "*.parquet")
-    else:
-        data = pq.read_table(folder, use_threads=False)
-    return lambda: len(stage(data)), len(data)
-
-
-def polars_call(side: str, race: str, folder: Path) -> tuple[Callable[[], int], int]:
+def frame(folder: str, normalised: bool) -> Work:
     import polars
 
-    frame = polars.read_parquet(folder / "*.parquet")
-    if race == "bytes":
-        return lambda: len(frame.unique(subset="text", keep="first")), len(frame)
-    return lambda: len(polars_normalised(frame)), len(frame)
+    data, stage = polars.read_parquet(f"{folder}/*.parquet"), ExactDedup(normalise=normalised)
+    return Work(lambda: len(stage(data)), len(data), int)
+
+
+def table(folder: str, normalised: bool) -> Work:
+    data, stage = pq.read_table(folder, use_threads=False), ExactDedup(normalise=normalised)
+    return Work(lambda: len(stage(data)), len(data), int)
+
+
+def of_polars(folder: str, normalised: bool) -> Work:
+    import polars
+
+    data = polars.read_parquet(f"{folder}/*.parquet")
+    if normalised:
+        return Work(lambda: len(polars_normalised(data)), len(data), int)
+    return Work(lambda: len(data.unique(subset="text", keep="first")), len(data), int)
+
+
+def of_duckdb(folder: str, normalised: bool) -> Work:
+    import duckdb
+
+    data = pq.read_table(folder, use_threads=False)
+    connection = duckdb.connect(config={"threads": 1})
+    connection.register("data", data)
+    query = f"select distinct on ({DUCK_NORMAL if normalised else 'text'}) id, text from data"
+    return Work(lambda: connection.sql(query).to_arrow_table().num_rows, len(data), int)
+
+
+SIDES = {
+    "ours, polars frame": Side(frame),
+    "ours, Arrow table": Side(table),
+    "polars": Side(of_polars, ("polars",)),
+    "duckdb": Side(of_duckdb, ("duckdb",)),
+}
+
+
+def from_files(folder: Path, wheels: Path | None, rounds: int) -> None:
+    with tempfile.TemporaryDirectory(prefix="exact-dedup-") as place:
+        recipe = Path(place) / "exact.yaml"
+        recipe.write_text(RECIPE.format(folder=folder))
+
+        def ours(out: Path) -> tuple[list[str], dict[str, str]]:
+            run = ["-m", "gristmill.pipeline.cli.app", "run", str(recipe), "--workers", "1", "--out", str(out)]
+            return [sys.executable, *run], dict(os.environ)
+
+        def rival(name: str) -> Callable[[Path], tuple[list[str], dict[str, str]]]:
+            run = [sys.executable, "-m", "benchmarks.dedup.exact_dedup", str(folder), "--files-of", name, "--out"]
+            return lambda out: ([*run, str(out)], os.environ | ONE_THREAD | {"PYTHONPATH": f"{ROOT}:{wheels}"})
+
+        sides = {"ours": ours} | {name: rival(name) for name in ("polars", "duckdb") if installed(wheels, name)}
+        race_of_commands(
+            "exact duplicates, from file to file", "rows",
+            sum(pq.read_metadata(path).num_rows for path in folder.glob("*.parquet")), sides,
+            lambda name, out: (out / "write" if name == "ours" else out).glob("*.parquet"),
+            {"ours": version("gristmill")} | {name: installed(wheels, name) for name in sides if name != "ours"}, rounds,
+        )  # fmt: skip
 
 
 def polars_normalised(frame: Any) -> Any:
@@ -206,38 +131,18 @@ def polars_normalised(frame: Any) -> Any:
 def polars_files(folder: Path, out: Path) -> None:
     import polars
 
-    polars_normalised(polars.read_parquet(folder / "*.parquet")).write_parquet(out)
-
-
-def duckdb_call(side: str, race: str, folder: Path) -> tuple[Callable[[], int], int]:
-    import duckdb
-
-    data = pq.read_table(folder, use_threads=False)
-    connection = duckdb.connect(config={"threads": 1})
-    connection.register("data", data)
-    key = "text" if race == "bytes" else DUCK_NORMAL
-    query = f"select distinct on ({key}) id, text from data"
-    return lambda: connection.sql(query).to_arrow_table().num_rows, len(data)
+    out.mkdir()
+    polars_normalised(polars.read_parquet(folder / "*.parquet")).write_parquet(out / "kept.parquet")
 
 
 def duckdb_files(folder: Path, out: Path) -> None:
     import duckdb
 
+    out.mkdir()
     duckdb.connect(config={"threads": 1}).execute(
         f"copy (select distinct on ({DUCK_NORMAL}) id, text from read_parquet('{folder}/*.parquet')) "
-        f"to '{out}' (format parquet, compression zstd)"
+        f"to '{out}/kept.parquet' (format parquet, compression zstd)"
     )
-
-
-def reset_peak() -> int:
-    Path("/proc/self/clear_refs").write_text("5")
-    return peak()
-
-
-def peak() -> int:
-    """Kilobytes that the process held at most since `reset_peak`."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
 
 
 if __name__ == "__main__":

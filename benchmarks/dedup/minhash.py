@@ -2,16 +2,16 @@
 """MinHash beside datasketch and rensa: speed from a column of text, and what each finds of edited copies. One JSON line
 a result.
 
-    python -m benchmarks.dedup.minhash [speed] [edits] [planted] [families] [--data ../shared/data] [--rivals PYTHON]
-      [--times N]
+    python -m benchmarks.dedup.minhash [speed] [edits] [planted] [families] [--data ../shared/data] [--wheels WHEELS]
+      [--rounds N]
 
-`speed`: an Arrow column of texts to signatures of 128 places, seconds of processor time, one core; the rivals get the
-column as a list of Python strings and make word 5-grams with `text.lower().split()`. Then the same with the shingles
-given to all. `edits`: texts of 60 to 5,000 words, each with an edited copy, at threshold 0.8: which pairs each finds of
+`speed`, races as `benchmarks.races` runs them: an Arrow column of texts to signatures of 128 places; the rivals get the
+column as a list of Python strings and make word 5-grams with `text.lower().split()` (ours makes no text of a shingle).
+Then the same with the shingles given to all as hashes. `edits`: texts of 60 to 5,000 words, each with an edited copy, at threshold 0.8: which pairs each finds of
 those whose real Jaccard is at least 0.8, and how many below it; all get the same shingles. `planted`: pairs planted in
 news articles, judged by the exact Jaccard of all pairs. `families`: 5,000 pairs that share one template: how many the
 stage compares, where every bucket of the template is large; and the same pairs with a template of their own each.
-PYTHON has datasketch and rensa; without it only ours is shown.
+WHEELS holds rensa and FastSketchLSH; without it only ours is shown.
 """
 
 import argparse
@@ -19,11 +19,7 @@ import json
 import os
 import platform
 import random
-import statistics
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable
 from importlib.metadata import version
 from itertools import combinations
@@ -33,6 +29,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.races import DATA, Side, Work, race
 from gristmill.kernels.base.columns import TextColumn, text_column
 from gristmill.kernels.duplicates.minhash import band_hashes, bands_for, signatures, signatures_of_shingles
 from gristmill.kernels.words.token_rules import tokens_plain
@@ -42,31 +39,6 @@ from gristmill.stages import MinhashDedup
 WIDTH, PLACES, THRESHOLD = 5, 128, 0.8
 SEED = 0
 WORDS = {60: 200, 300: 200, 1000: 100, 5000: 40}  # in a text: how many texts
-
-
-def seconds(work: Callable[[], object], times: int) -> list[float]:
-    work()
-    taken = []
-    for _ in range(times):
-        start = time.process_time()
-        work()
-        taken.append(time.process_time() - start)
-    return taken
-
-
-def rivals(python: str, *arguments: str) -> dict:
-    alone = dict.fromkeys(("RAYON_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    program = Path(__file__).with_name("minhash_rivals.py")
-    done = subprocess.run(
-        [python, str(program), *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **alone, "PYTHONPATH": ""},
-    )
-    if done.returncode:
-        sys.exit(f"{python} failed:\n{done.stderr[-2000:]}")
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def show(what: str, sizes: dict, **more: object) -> None:
@@ -79,47 +51,47 @@ def show(what: str, sizes: dict, **more: object) -> None:
     print(json.dumps(about | more), flush=True)
 
 
-def race(name: str, array: pa.Array, python: str | None, times: int) -> None:
-    column = text_column(array)
-    size = int(column.offsets[-1] - column.offsets[0])
-    hashes, first = shingle_column(column, WIDTH)
-    bands, rows = bands_for(THRESHOLD, PLACES)
-    text, given = lambda: signatures(text_column(array)), lambda: signatures_of_shingles(hashes, first)
-    often = max(times, 7)
-    mine = {"text": seconds(text, often), "shingles as hashes": seconds(given, often)}
-    mine["single words"] = seconds(lambda: signatures(text_column(array), width=1), often)
-    mine["shingles as text"] = mine[
-        "text"
-    ]  # no text of a shingle is ever made: ours starts from the documents here too
-    theirs: dict = {"found": {}, "versions": {}}
-    if python:
-        with tempfile.TemporaryDirectory() as folder:
-            Path(folder, "texts.json").write_text(json.dumps(array.to_pylist()), "utf-8")
-            np.save(Path(folder, "hashes.npy"), hashes)
-            np.save(Path(folder, "first.npy"), first)
-            theirs = rivals(python, "speed", folder, str(times))
-    sizes = {"bytes": size, "texts": len(column), "shingles": len(hashes)}
-    to_bands = seconds(lambda: band_hashes(text_column(array), bands=bands, rows=rows, places=PLACES), often)
-    for start, taken in mine.items():
-        speed = {
-            "median": round(size / 1e6 / statistics.median(taken), 1),
-            "spread": [round(size / 1e6 / max(taken), 1), round(size / 1e6 / min(taken), 1)],
-        }
-        peers = {peer: statistics.median(each) for peer, each in theirs["found"].get(start, {}).items()}
-        show(
-            f"{name}, from {start} to signatures of {PLACES} places, MB of text a second, one core",
-            sizes,
-            **speed,
-            shingles_a_second=round(len(hashes) / statistics.median(taken)) if start != "single words" else None,
-            peers={peer: round(size / 1e6 / median, 2) for peer, median in peers.items()},
-            ratio={peer: round(median / statistics.median(taken), 1) for peer, median in peers.items()},
-            peer_versions=theirs["versions"],
-        )
-    show(
-        f"{name}, from text to {bands} bands of {rows}, MB of text a second, one core",
-        sizes,
-        median=round(size / 1e6 / statistics.median(to_bands), 1),
-    )
+def texts_of(data: str, name: str) -> pa.Array:
+    if name == "prose":
+        return pq.read_table(Path(data) / "prose.parquet")["text"].combine_chunks()
+    return pq.read_table(Path(data) / "rule_verdicts.parquet", filters=[("kind", "=", "main")])["text"].combine_chunks()
+
+
+def shingles_given(data: str, name: str) -> tuple[np.ndarray, np.ndarray]:
+    return shingle_column(text_column(texts_of(data, name)), WIDTH)
+
+
+def megabytes(array: pa.Array) -> float:
+    offsets = text_column(array).offsets
+    return int(offsets[-1] - offsets[0]) / 1e6
+
+
+def ours(data: str, name: str, start: str) -> Work:
+    if start == "hashes":
+        hashes, first = shingles_given(data, name)
+        return Work(lambda: signatures_of_shingles(hashes, first), len(hashes) / 1e6)
+    array, width = texts_of(data, name), 1 if start == "single words" else WIDTH
+    return Work(lambda: signatures(text_column(array), width=width), megabytes(array))
+
+
+def bands(data: str, name: str, start: str) -> Work:
+    """All the way to the bands."""
+    array, (count, rows) = texts_of(data, name), bands_for(THRESHOLD, PLACES)
+    return Work(lambda: band_hashes(text_column(array), bands=count, rows=rows, places=PLACES), megabytes(array))
+
+
+def race_all(data: Path, rounds: int, wheels: Path | None) -> None:
+    from benchmarks.dedup.minhash_rivals import FROM_HASHES, FROM_TEXT
+
+    for name in ("web pages", "prose"):
+        for start in ("text", "single words", "hashes"):
+            sides = {"ours": Side(ours)} | ({"ours, to bands": Side(bands)} if start == "text" else {})
+            sides |= FROM_HASHES if start == "hashes" else FROM_TEXT
+            race(
+                f"MinHash, {name}, from {start} to signatures of {PLACES} places",
+                "million shingles" if start == "hashes" else "MB", sides,
+                {"data": str(data.resolve()), "name": name, "start": start}, rounds, wheels,
+            )  # fmt: skip
 
 
 def swapped(words: list[str], share: float, chance: random.Random) -> list[str]:
@@ -171,7 +143,7 @@ def passages(works: dict[str, list[str]], length: int, count: int, chance: rando
     return found
 
 
-def edits(data: Path, python: str | None) -> None:
+def edits(data: Path, wheels: Path | None) -> None:
     works: dict[str, list[str]] = {}
     for row in pq.read_table(data / "prose.parquet").to_pylist():
         works.setdefault(row["work"], []).extend(row["text"].split())
@@ -190,13 +162,12 @@ def edits(data: Path, python: str | None) -> None:
     meets = band_hashes(column, bands=bands, rows=rows, places=PLACES)[0]
     nominated = (meets[left] == meets[right]).any(axis=1)
     found = {"ours, nominated": nominated, "ours": nominated & (jaccard >= THRESHOLD)}
-    if python:
-        with tempfile.TemporaryDirectory() as folder:
-            Path(folder, "shingles.json").write_text(json.dumps([shingles_of(text) for text in texts]), "utf-8")
-            Path(folder, "pairs.json").write_text(
-                json.dumps([[int(a), int(b)] for a, b in zip(left, right, strict=True)]), "utf-8"
-            )
-            found |= {name: np.array(each) for name, each in rivals(python, "pairs", folder)["found"].items()}
+    if wheels:
+        from benchmarks.dedup.minhash_rivals import FINDERS
+
+        sets = [shingles_of(text) for text in texts]
+        for name, finds in FINDERS.items():
+            found[name] = np.array([finds(sets[a], sets[b]) for a, b in zip(left, right, strict=True)])
     for length, count in WORDS.items():
         for kind in EDITS:
             these = np.array([each == (length, kind) for each in kinds])
@@ -332,27 +303,20 @@ def main() -> None:
     parser.add_argument(
         "parts", nargs="*", choices=["speed", "edits", "planted", "families", []], help="all, if none is named"
     )
-    parser.add_argument("--data", type=Path, default=Path(__file__).resolve().parents[3] / "shared" / "data")
-    parser.add_argument("--rivals", help="a Python that has datasketch and rensa")
-    parser.add_argument("--times", type=int, default=3)
+    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("--wheels", type=Path)
+    parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     parts = arguments.parts or ["speed", "edits", "planted", "families"]
     if parts != ["families"] and not arguments.data.exists():
         sys.exit(f"{arguments.data} is not there: name the folder that holds prose.parquet with --data")
     pa.set_cpu_count(1)
+    if arguments.wheels:
+        sys.path.append(str(arguments.wheels))
     if "speed" in parts:
-        pages = pq.read_table(arguments.data / "rule_verdicts.parquet", filters=[("kind", "=", "main")])[
-            "text"
-        ].combine_chunks()
-        race("web pages", pages, arguments.rivals, arguments.times)
-        race(
-            "prose",
-            pq.read_table(arguments.data / "prose.parquet")["text"].combine_chunks(),
-            arguments.rivals,
-            arguments.times,
-        )
+        race_all(arguments.data, arguments.rounds, arguments.wheels)
     if "edits" in parts:
-        edits(arguments.data, arguments.rivals)
+        edits(arguments.data, arguments.wheels)
     if "planted" in parts:
         planted(arguments.data)
     if "families" in parts:

@@ -1,25 +1,17 @@
-#!/usr/bin/env python3
-"""What `minhash.py` asks of datasketch and rensa, run by a Python that has them: JSON of seconds, or of which pairs
-each finds.
+"""The sides of rensa, datasketch and FastSketchLSH in the races of `minhash.py`, and which pairs the first two find.
 
-    python minhash_rivals.py speed FOLDER TIMES
-    python minhash_rivals.py pairs FOLDER
-
-Each package is used as its own documents and benchmarks use it. FOLDER holds texts.json, hashes.npy and first.npy, or
-pairs.json, and shingles.json.
+Each package is used as its own documents and benchmarks use it.
 """
 
-import json
-import sys
-import time
+from __future__ import annotations
+
 from collections.abc import Callable
-from importlib.metadata import version
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
-from datasketch import MinHash, MinHashLSH
-from rensa import RMinHash, RMinHashDeduplicator, RMinHashLSH
+
+from benchmarks.dedup.minhash import megabytes, shingles_given, texts_of
+from benchmarks.races import Side, Work
 
 PLACES, SEED, WIDTH = 128, 42, 5
 BANDS, PROBES = 8, 4  # of rensa's own benchmark, at 0.8
@@ -34,21 +26,24 @@ def five_grams(text: str) -> list[str]:
     return [" ".join(words[i : i + WIDTH]) for i in range(len(words) - WIDTH + 1)]
 
 
-def datasketch_one_by_one(sets: list[list[str]]) -> list[MinHash]:
-    made = []
-    for shingles in sets:
-        sketch = MinHash(num_perm=PLACES)
-        for shingle in shingles:
-            sketch.update(shingle.encode("utf8"))
-        made.append(sketch)
-    return made
+Sets = list[list[str]]
 
 
-def datasketch_bulk(sets: list[list[str]]) -> list[MinHash]:
+def from_texts(data: str, name: str, start: str, way: Callable[[Sets], object]) -> Work:
+    array = texts_of(data, name)
+    texts, shingled = array.to_pylist(), five_grams if start == "text" else str.split
+    return Work(lambda: way([shingled(text) for text in texts]), megabytes(array))
+
+
+def datasketch_bulk(sets: Sets) -> list[object]:
+    from datasketch import MinHash
+
     return MinHash.bulk(([shingle.encode("utf8") for shingle in shingles] for shingles in sets), num_perm=PLACES)
 
 
-def rensa_update(sets: list[list[str]]) -> list[RMinHash]:
+def rensa_update(sets: Sets) -> list[object]:
+    from rensa import RMinHash
+
     made = []
     for shingles in sets:
         sketch = RMinHash(num_perm=PLACES, seed=SEED)
@@ -57,86 +52,89 @@ def rensa_update(sets: list[list[str]]) -> list[RMinHash]:
     return made
 
 
-def rensa_token_sets(sets: list[list[str]]) -> list[RMinHash]:
-    return RMinHash.from_token_sets(sets, num_perm=PLACES, seed=SEED)
+def of_datasketch(data: str, name: str, start: str) -> Work:
+    return from_texts(data, name, start, datasketch_bulk)
 
 
-def rensa_matrix(sets: list[list[str]]) -> object:
-    return RMinHash.digest_matrix_from_token_sets(sets, num_perm=PLACES, seed=SEED)
+def of_rensa(data: str, name: str, start: str) -> Work:
+    from rensa import RMinHash
+
+    def way(sets: Sets) -> object:
+        return RMinHash.digest_matrix_from_token_sets(sets, num_perm=PLACES, seed=SEED)
+
+    return from_texts(data, name, start, way)
 
 
-def rensa_rho(sets: list[list[str]]) -> object:
-    return RMinHash.digest_matrix_from_token_sets_rho(sets, num_perm=PLACES, seed=SEED, probes=PROBES)
+def of_rensa_rho(data: str, name: str, start: str) -> Work:
+    """Its fast path, which reads 15 shingles of a long text."""
+    from rensa import RMinHash
+
+    def way(sets: Sets) -> object:
+        return RMinHash.digest_matrix_from_token_sets_rho(sets, num_perm=PLACES, seed=SEED, probes=PROBES)
+
+    return from_texts(data, name, start, way)
 
 
-PATHS: dict[str, Callable[[list[list[str]]], object]] = {
-    "datasketch update": datasketch_one_by_one,
-    "datasketch bulk": datasketch_bulk,
-    "rensa update": rensa_update,
-    "rensa from_token_sets": rensa_token_sets,
-    "rensa matrix": rensa_matrix,
-    "rensa rho": rensa_rho,
+def of_fastsketch(data: str, name: str, start: str) -> Work:
+    from FastSketchLSH import FastSimilaritySketch
+
+    return from_texts(data, name, start, FastSimilaritySketch(size=PLACES, seed=SEED).batch)
+
+
+FROM_TEXT = {
+    "datasketch, bulk": Side(of_datasketch, ("datasketch",)),
+    "rensa, matrix": Side(of_rensa, ("rensa",)),
+    "rensa, rho": Side(of_rensa_rho, ("rensa",)),
+    "FastSketchLSH": Side(of_fastsketch, ("fastsketchlsh",)),
 }
 
 
-def own_number(number: int) -> int:
-    return number
+def datasketch_hashes(data: str, name: str, start: str) -> Work:
+    from datasketch import MinHash
 
-
-def datasketch_hashes(hashes: list[np.ndarray]) -> list[MinHash]:
-    made = []
-    for shingles in hashes:
-        sketch = MinHash(num_perm=PLACES, hashfunc=own_number)
-        sketch.update_batch(shingles)
-        made.append(sketch)
-    return made
-
-
-def seconds(work: Callable[[], object], times: int) -> list[float]:
-    taken = []
-    for _ in range(times):
-        start = time.process_time()
-        work()
-        taken.append(time.process_time() - start)
-    return taken
-
-
-def speeds(folder: Path, times: int) -> dict[str, dict[str, list[float]]]:
-    texts = json.loads((folder / "texts.json").read_text("utf-8"))
-    shingles = [five_grams(text) for text in texts]
-    quick = {name: path for name, path in PATHS.items() if name != "datasketch update"}
-    found = {
-        "text": {
-            name: seconds(lambda path=path: path([five_grams(text) for text in texts]), times)
-            for name, path in PATHS.items()
-        },
-        "single words": {
-            name: seconds(lambda path=path: path([text.split() for text in texts]), times)
-            for name, path in quick.items()
-        },
-        "shingles as text": {name: seconds(lambda path=path: path(shingles), times) for name, path in quick.items()},
-    }
-    hashes, first = np.load(folder / "hashes.npy"), np.load(folder / "first.npy")
+    hashes, first = shingles_given(data, name)
     low = [(hashes[a:b] & 0xFFFFFFFF).tolist() for a, b in pairwise(first.tolist())]  # it takes 32 bits
-    numbers, rows = hashes.tolist(), first.tolist()
-    lists = [numbers[a:b] for a, b in pairwise(rows)]
-    found["shingles as hashes"] = {
-        "datasketch update_batch": seconds(lambda: datasketch_hashes(low), times),
-        "rensa matrix": seconds(lambda: RMinHash.digest_matrix_from_token_hash_sets(lists, PLACES, SEED), times),
-        "rensa matrix, flat": seconds(
-            lambda: RMinHash.digest_matrix_from_flat_token_hashes(hashes, first.astype(np.uint64), PLACES, SEED), times
-        ),
-        "rensa rho, flat": seconds(
-            lambda: RMinHash.digest_matrix_from_flat_token_hashes_rho(
-                hashes, first.astype(np.uint64), PLACES, SEED, PROBES
-            ),
-            times,
-        ),
-    }
-    return found
+
+    def call() -> list[object]:
+        made = []
+        for shingles in low:
+            sketch = MinHash(num_perm=PLACES, hashfunc=int)
+            sketch.update_batch(shingles)
+            made.append(sketch)
+        return made
+
+    return Work(call, len(hashes) / 1e6)
+
+
+def rensa_hashes(data: str, name: str, start: str) -> Work:
+    from rensa import RMinHash
+
+    hashes, first = shingles_given(data, name)
+    first = first.astype(np.uint64)
+    return Work(lambda: RMinHash.digest_matrix_from_flat_token_hashes(hashes, first, PLACES, SEED), len(hashes) / 1e6)
+
+
+def rensa_rho_hashes(data: str, name: str, start: str) -> Work:
+    from rensa import RMinHash
+
+    hashes, first = shingles_given(data, name)
+    first = first.astype(np.uint64)
+    return Work(
+        lambda: RMinHash.digest_matrix_from_flat_token_hashes_rho(hashes, first, PLACES, SEED, PROBES),
+        len(hashes) / 1e6,
+    )
+
+
+FROM_HASHES = {
+    "datasketch, update_batch": Side(datasketch_hashes, ("datasketch",)),
+    "rensa, flat matrix": Side(rensa_hashes, ("rensa",)),
+    "rensa, flat rho": Side(rensa_rho_hashes, ("rensa",)),
+}
 
 
 def datasketch_finds(left: list[str], right: list[str]) -> bool:
+    from datasketch import MinHashLSH
+
     index = MinHashLSH(threshold=THRESHOLD, num_perm=PLACES)
     a, b = datasketch_bulk([left, right])
     index.insert("left", a)
@@ -144,6 +142,8 @@ def datasketch_finds(left: list[str], right: list[str]) -> bool:
 
 
 def rensa_finds(left: list[str], right: list[str]) -> bool:
+    from rensa import RMinHashLSH
+
     index = RMinHashLSH(threshold=THRESHOLD, num_perm=PLACES, num_bands=BANDS)
     a, b = rensa_update([left, right])
     index.insert(0, a)
@@ -151,6 +151,8 @@ def rensa_finds(left: list[str], right: list[str]) -> bool:
 
 
 def rensa_deduplicator_finds(left: list[str], right: list[str]) -> bool:
+    from rensa import RMinHashDeduplicator
+
     kept = RMinHashDeduplicator(threshold=THRESHOLD, num_perm=PLACES, use_lsh=True).add_pairs(
         [("left", left), ("right", right)]
     )
@@ -158,8 +160,11 @@ def rensa_deduplicator_finds(left: list[str], right: list[str]) -> bool:
 
 
 def rensa_rho_finds(left: list[str], right: list[str]) -> bool:
+    from rensa import RMinHash, RMinHashLSH
+
     index = RMinHashLSH(threshold=THRESHOLD, num_perm=PLACES, num_bands=BANDS)
-    return bool(index.query_duplicate_flags_matrix_one_shot(rensa_rho([left, right]))[1])
+    matrix = RMinHash.digest_matrix_from_token_sets_rho([left, right], num_perm=PLACES, seed=SEED, probes=PROBES)
+    return bool(index.query_duplicate_flags_matrix_one_shot(matrix)[1])
 
 
 FINDERS = {
@@ -168,19 +173,3 @@ FINDERS = {
     "rensa deduplicator": rensa_deduplicator_finds,
     "rensa rho": rensa_rho_finds,
 }
-
-
-def pairs_found(folder: Path) -> dict[str, list[bool]]:
-    shingles = json.loads((folder / "shingles.json").read_text("utf-8"))
-    pairs = json.loads((folder / "pairs.json").read_text("utf-8"))
-    return {name: [finds(shingles[a], shingles[b]) for a, b in pairs] for name, finds in FINDERS.items()}
-
-
-def main() -> None:
-    what, folder = sys.argv[1], Path(sys.argv[2])
-    found = speeds(folder, int(sys.argv[3])) if what == "speed" else pairs_found(folder)
-    print(json.dumps({"found": found, "versions": {name: version(name) for name in ("datasketch", "rensa", "numpy")}}))
-
-
-if __name__ == "__main__":
-    main()

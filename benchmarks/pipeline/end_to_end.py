@@ -15,12 +15,10 @@ extractor (1 s in its example); a busy machine needs more, or it loses pages and
 from __future__ import annotations
 
 import argparse
-import compileall
 import ctypes
 import gzip
 import json
 import os
-import platform
 import resource
 import shutil
 import statistics
@@ -36,7 +34,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-import gristmill
+from benchmarks.races import compile_package, processor as name_of_processor
 from gristmill.stages.text.language import model_path
 
 HERE = Path(__file__).parent
@@ -84,7 +82,7 @@ def main() -> None:
     found: dict[str, Any] = {
         "what": "WARC to deduplicated documents, recipes/fineweb.yaml, two workers",
         "pages": pages,
-        "machine": f"{platform.machine()} {platform.system()}, {processor_name()}",
+        "machine": name_of_processor(),
         "versions": {n: version(n) for n in ("gristmill", "pyarrow", "dask")},
     }
     for name, took in costs.items():
@@ -108,13 +106,6 @@ def main() -> None:
     print(json.dumps(found))
     if costs["datatrove"]:
         print(json.dumps({"what": "pages kept"} | compared(fates(ours), fates_of_datatrove(theirs))))
-
-
-def compile_package() -> None:
-    """As pip does when it installs. A source tree under PYTHONDONTWRITEBYTECODE compiles every module at each start."""
-    for folder in Path(gristmill.__path__[0]).iterdir():
-        if folder.is_dir():
-            compileall.compile_dir(folder.resolve(), quiet=1)
 
 
 def measure(out: Path, command: list[str]) -> Cost:
@@ -150,13 +141,6 @@ def reap_orphans() -> None:
             os.waitpid(-1, 0)
         except ChildProcessError:
             return
-
-
-def processor_name() -> str:
-    lines = [line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines()]
-    fields = {name.strip(): value.strip() for name, _, value in lines}
-    names = ("model name", "cpu family", "model")
-    return "{}, family {}, model {}".format(*(fields.get(name, "?") for name in names))
 
 
 def fates(out: Path) -> dict[str, str]:

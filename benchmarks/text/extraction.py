@@ -3,13 +3,16 @@
 One JSON line a result.
 
     python -m benchmarks.text.extraction [--data ../shared/data] [--models FOLDER] [--rivals VENV/bin/python] [--limit
-      N] [--without NAME...] [--speed]
+      N] [--without NAME...]
+    python -m benchmarks.text.extraction --speed [--data ../shared/data] [--rounds 3] [--wheels WHEELS]
 
 Quality: word-F1 (multiset of `\\w+`, lower case), mean over pages that have a reviewed text; shares of `must_have`
 snippets found and of `must_not_have` snippets absent (without case). Ours is judged on sites that its model has not
 seen: five models, each trained without a fifth of the sites, are read from --models, or trained first and written there
 (some minutes). Speed is of the shipped model. Speed: pages and bytes of markup for each second of processor time, one
 core, decoding included, the metadata that each finds anyway included.
+`--speed`: races as `benchmarks.races` runs them, beside resiliparse's own function; then each page by both in turn, and
+the least of four times of each, by size of page.
 --rivals names the Python of an environment in which any of readability-lxml, jusText, newspaper4k, goose3, boilerpy3,
   rs-trafilatura and
 magic-html are installed.
@@ -22,7 +25,6 @@ import base64
 import cProfile
 import json
 import os
-import platform
 import pstats
 import subprocess
 import time
@@ -39,6 +41,7 @@ from resiliparse.extract.html2text import extract_plain_text
 from resiliparse.parse.encoding import detect_encoding
 from resiliparse.parse.html import HTMLTree
 
+from benchmarks.races import Side, Work, processor, race
 from gristmill.classifiers.blocks.model import BlockModel, load, save
 from gristmill.classifiers.blocks.training import folds_of, train, word_f1, words_of
 from gristmill.stages.extract.engines import extract, markup, resiliparse, trafilatura
@@ -106,6 +109,8 @@ def main() -> None:
     parser.add_argument("--rivals", type=Path, help="the Python of an environment with other extractors")
     parser.add_argument("--limit", type=int, help="pages; every nth of them")
     parser.add_argument("--without", nargs="*", default=[], help="trafilatura takes a minute or more")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--wheels", type=Path)
     parser.add_argument(
         "--speed", action="store_true", help="nothing but the time of each page beside resiliparse's own function"
     )
@@ -114,7 +119,7 @@ def main() -> None:
     if not source.exists():
         raise SystemExit(f"{source}: no such file; --data names the folder with pages.parquet")
     if asked.speed:
-        return show_speed(asked.data)
+        return show_speed(asked.data, asked.rounds, asked.wheels)
     rows = pq.read_table(source).to_pylist()
     reviewed = [row for row in rows if row["main_content"]]
     models = models_of(reviewed, asked.data, asked.models)
@@ -126,7 +131,7 @@ def main() -> None:
         json.dumps(
             {
                 "what": "pages",
-                "machine": machine(),
+                "machine": processor(),
                 "versions": versions(),
                 "pages": len(pages),
                 "megabytes": round(size / 1e6, 1),
@@ -233,13 +238,46 @@ def cause_of(page: bytes) -> str:
     return f"{PARTS[part]}, {100 * took.get(part, 0.0) / took['extract']:.0f} %"
 
 
-def show_speed(data: Path) -> None:
+def pages_of(path: Path | str) -> list[bytes]:
+    pages: list[bytes] = pq.read_table(path, columns=["html"]).column(0).to_pylist()
+    return pages
+
+
+def page_by_page(function: Callable[[bytes], Any], path: str) -> Work:
+    pages = pages_of(path)
+    return Work(lambda: [function(page) for page in pages], len(pages), len)
+
+
+def of_ours(path: str) -> Work:
+    return page_by_page(extract, path)
+
+
+def of_ours_as_markdown(path: str) -> Work:
+    return page_by_page(as_markdown, path)
+
+
+def of_resiliparse(path: str) -> Work:
+    return page_by_page(resiliparse_alone, path)
+
+
+SPEED_SIDES = {
+    "ours": Side(of_ours),
+    "ours, as Markdown": Side(of_ours_as_markdown),
+    "resiliparse, its own function, no metadata": Side(of_resiliparse, ("resiliparse",)),
+}
+
+
+def show_speed(data: Path, rounds: int, wheels: Path | None) -> None:
     """Each page by ours and by resiliparse in turn, who is first by turns, four times; the least of each side counts."""
+    names = [name for name in ("pages", "pages_more", "wild_pages") if (data / f"{name}.parquet").exists()]
+    for name in names:
+        where = {"path": str((data / f"{name}.parquet").resolve())}
+        race(f"extraction, {name}", "pages", SPEED_SIDES, where, rounds, wheels)
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    print(json.dumps({"what": "speed", "machine": machine(), "versions": versions()}), flush=True)
+    print(json.dumps({"what": "speed", "machine": processor(), "versions": versions()}), flush=True)
     sides = (extract, resiliparse_alone)
-    for name in ("pages", "pages_more", "wild_pages"):
-        pages = pq.read_table(data / f"{name}.parquet", columns=["html"]).column(0).to_pylist()
+    for name in names:
+        pages = pages_of(data / f"{name}.parquet")
         for page in pages[:20]:
             for side in (*sides, as_markdown):
                 side(page)
@@ -301,10 +339,6 @@ def quality(pages: list[dict[str, Any]], texts: list[str]) -> dict[str, Any]:
         "must_have": round(float(np.mean(found)), 4) if found else None,
         "must_not_have_absent": round(float(np.mean(absent)), 4) if absent else None,
     }
-
-
-def machine() -> str:
-    return f"{platform.machine()}, one core"
 
 
 def versions() -> dict[str, str]:

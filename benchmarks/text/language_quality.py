@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 from benchmarks.text.language import first_letters, truths
 from gristmill.classifiers.naive_bayes.model import NAMED
 from gristmill.kernels.base.columns import text_column
-from gristmill.kernels.measures.letters import letters_of
+from gristmill.kernels.language.characters import characters
 from gristmill.stages import GopherQuality, Language, TextSignals
 from gristmill.stages.stage import Signals
 
@@ -174,7 +174,7 @@ def main() -> None:
         by_kind={kind: f"{sum(said)} of {len(said)}" for kind, said in told.items()},
     )  # fmt: skip
     column = table["text"].combine_chunks()
-    long = letters_of(*text_column(column), 1) >= 40
+    long = characters(*text_column(column), 1).letters >= 40
     said = np.isin(np.array(named_by(stage, column.to_pylist()), object)[long], NONE)
     say("sentences of 40 letters and more, said to be none", texts=int(long.sum()), share=round(float(said.mean()), 5))
     asian = table.filter(pa.array(np.isin(np.array(truths(table), object), ["zh", "ja"])))["text"].combine_chunks()

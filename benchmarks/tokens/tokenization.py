@@ -1,16 +1,15 @@
 """Speed of `tokenize` against the fastest packages, with the same tokenizer on the same texts, on one core; and of
 training.
 
-    pip install --target WHEELS fastokens==0.3.5 gigatoken==0.10.0 quicktok-v1==0.4.0 tokenizers==0.23.3 tiktoken
-    python -m benchmarks.tokens.tokenization --wheels WHEELS
+    python -m benchmarks.tokens.tokenization [--wheels WHEELS] [--rounds 3] [--only NAME...]
 
-Every contender encodes a set of texts in processes of its own, in turns, `--rounds` times. Cold is the first pass of a
-process that has loaded the tokenizer and encoded three short texts; warm is the two passes after it. Seconds are of the
-processor, with the system's; `user` is without them. Memory is what the process grew by in the first pass.
-Contenders whose ids are not those of ours are reported as `other ids`; ours are compared with the package `tokenizers`.
+A race as `benchmarks.races` runs them; its `--install` fills WHEELS. Cold is the first pass of a process that has loaded
+the tokenizer and encoded three short texts. The answers of sides are the number of ids and their hash; ours are compared
+with the package `tokenizers`.
 
 Unequal: the packages get a list of Python strings, ours an Arrow column. Ours returns ids of 16 bits, the others of 32,
-gigatoken as an awkward array. `tokenizers` and tiktoken return Python lists, and get 4 MB of each set.
+gigatoken as an awkward array. `tokenizers` and tiktoken return Python lists, and get 4 MB of each set, so their answers
+differ.
 """
 
 from __future__ import annotations
@@ -20,236 +19,158 @@ import base64
 import hashlib
 import json
 import os
-import platform
 import random
 import re
-import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from importlib.metadata import version
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.races import DATA, Side, Work, processor, race
 from gristmill.kernels.bpe.pieces import GPT4, pattern_of
+from gristmill.stages import Tokenize
 from gristmill.stages.tokens.byte_level import byte_of
 from gristmill.stages.tokens.encoding import TextEncoder
 from gristmill.stages.tokens.training import SPECIALS, trained
+from gristmill.stages.tokens.vocabulary import TokenizerVocabulary
 
 SHORT = ["a short text", "and one more", "three"]
 SLOW = 4_000_000  # bytes of a set for packages that would take minutes
-PASSES = 3
-PEERS = {  # name of the package, and a program that makes `encode`, from texts to ids in a flat array
-    "gigatoken": """
-import gigatoken
-tokenizer = gigatoken.Tokenizer.from_json(text)
-run = lambda texts: tokenizer.encode_batch(texts, parallel=False)
-flat = lambda found: np.asarray(found.layout.content.data)
-""",
-    "fastokens": """
-import fastokens
-tokenizer = fastokens.Tokenizer.from_json_str(text)
-run = lambda texts: tokenizer.encode_batch_flat(texts, split_special_tokens=True)
-flat = lambda found: np.frombuffer(found[0], np.uint32)
-""",
-    "quicktok-v1": """
-import os, quicktok
-os.environ["QUICKTOK_DATA"] = folder
-quicktok.import_tokenizer(path, "same")
-tokenizer = quicktok.get_encoding("same")
-run = lambda texts: tokenizer.encode_batch(texts, 1, False)
-flat = lambda found: found[0]
-""",
-    "tokenizers": """
-from tokenizers import Tokenizer
-tokenizer = Tokenizer.from_str(text)
-run = lambda texts: [one.ids for one in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
-flat = lambda found: np.concatenate([np.array(ids, np.uint32) for ids in found])
-""",
-    "tiktoken": """
-import tiktoken
-given = json.loads(ranks)
-tokens = {bytes(content): number for content, number in given["ranks"]}
-tokenizer = tiktoken.Encoding("same", pat_str=given["pattern"], mergeable_ranks=tokens, special_tokens={})
-run = lambda texts: [tokenizer.encode_ordinary(one) for one in texts]
-flat = lambda found: np.concatenate([np.array(ids, np.uint32) for ids in found])
-""",
-}
-OURS = {
-    "ours": """
-import pyarrow as pa
-from gristmill.stages.tokens.encoding import TextEncoder
-tokenizer = TextEncoder(text)
-assert tokenizer.kernels is not None
-column = lambda texts: pa.chunked_array([pa.array(texts, pa.large_string())])
-run = lambda texts: tokenizer.encode(texts)
-flat = lambda found: found.ids
-""",
-    "ours, the stage in batches of 512": """
-import pyarrow as pa
-from gristmill.stages import Tokenize
-from gristmill.stages.tokens.training import SPECIALS
-from gristmill.stages.tokens.vocabulary import TokenizerVocabulary
-stage, rows = Tokenize(), TokenizerVocabulary("same", text, dict(SPECIALS)).table()
-uids = lambda count: np.arange(count, dtype=np.uint64)
-column = lambda texts: pa.table({"uid": uids(len(texts)), "text": pa.array(texts, pa.large_string())})
-run = lambda docs: [stage.encode(docs.slice(i, 512), rows) for i in range(0, len(docs), 512)]
-flat = lambda found: np.zeros(0, np.uint32)
-""",
-}
-PROGRAM = """
-import hashlib, json, os, resource, sys, time
-os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-import numpy as np, pyarrow.parquet as pq
-given = json.load(sys.stdin)
-path, folder, ranks, most = given["tokenizer"], given["folder"], given["ranks"], given["most"]
-text = open(path).read()
-exec(given["program"])
-texts, size = [], 0
-for one in pq.read_table(given["texts"])["text"].to_pylist():
-    if texts and size + len(one) > most:
-        break
-    texts.append(one)
-    size += len(one)
-megabytes = sum(len(one.encode()) for one in texts) / 1e6
-if "column" in globals():
-    texts, short = column(texts), column(given["short"])
-else:
-    short = given["short"]
-run(short)
-def memory():
-    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
-before, seconds, user = memory(), [], []
-for number in range(given["passes"]):
-    found = None
-    start, of_user = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_utime
-    found = run(texts)
-    seconds.append(time.process_time() - start)
-    user.append(resource.getrusage(resource.RUSAGE_SELF).ru_utime - of_user)
-    if number == 0:
-        grown, whole = memory() - before, memory()
-ids = np.asarray(flat(found)).astype(np.uint32)
-print(json.dumps({"seconds": seconds, "user": user, "megabytes": megabytes, "grown": grown, "whole": whole,
-    "tokens": len(ids), "hash": hashlib.blake2b(ids.tobytes()).hexdigest()}))
-"""
 
 
-def run_once(program: str, texts: Path, tokenizer: Path, wheels: Path | None, most: int) -> dict[str, Any] | str:
-    """What a process measured, or the last line of its complaint."""
-    with tempfile.TemporaryDirectory() as folder:
-        given = {
-            "program": program,
-            "texts": str(texts),
-            "tokenizer": str(tokenizer),
-            "folder": folder,
-            "ranks": for_tiktoken(tokenizer.read_text()),
-            "most": most,
-            "short": SHORT,
-            "passes": PASSES,
-        }
-        environment = os.environ | {
-            "RAYON_NUM_THREADS": "1",
-            "TOKENIZERS_PARALLELISM": "false",
-            "QUICKTOK_DATA": folder,
-        }
-        if wheels is not None:
-            environment["PYTHONPATH"] = str(wheels)
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM], input=json.dumps(given), capture_output=True, text=True, env=environment
-        )
-    if done.returncode:
-        return (done.stderr.strip().splitlines() or ["killed"])[-1][:200]
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+# --- contenders: each makes its tokenizer, encodes three short texts, and encodes the set again and again ------------
 
 
-def race(name: str, texts: Path, tokenizer: Path, wheels: Path | None, rounds: int) -> None:
-    contenders = {who: (program, None, 1 << 62) for who, program in OURS.items()}
-    for peer, program in PEERS.items() if wheels is not None else ():
-        slow = peer in ("tokenizers", "tiktoken")
-        contenders[peer] = (program, wheels, SLOW if slow else 1 << 62)
-    results: dict[str, list[dict[str, Any]]] = {who: [] for who in contenders}
-    refused: dict[str, str] = {}
-    for number in range(rounds):
-        for who, (program, where, most) in contenders.items():
-            if who in refused or (number and most == SLOW):
-                continue
-            found = run_once(program, texts, tokenizer, where, most)
-            if isinstance(found, str):
-                refused[who] = found
-            else:
-                results[who].append(found)
-    if not results["ours"]:
-        sys.exit(f"{name}: {refused['ours']}")
-    versions = {peer: installed(wheels, peer) for peer in contenders.keys() & PEERS.keys()}
-    ours = results["ours"]
-    for who, several in results.items():
-        what = f"tokenize, {name}, {who}, MB/s of one core"
-        if not several:
-            report(what=what, refuses=refused[who], versions=versions)
-            continue
-        extra: dict[str, Any] = {}
-        if who in PEERS:
-            equal = several[0]["hash"] == ours[0]["hash"] or (several[0]["megabytes"] < ours[0]["megabytes"])
-            extra = {"peer": who, "ids": "equal" if equal else "other ids"}
-            extra["ratio"] = {
-                state: round(speed(ours, state)["median"] / speed(several, state)["median"], 2)
-                for state in ("cold", "warm")
-            }
-        report(
-            what=what,
-            sizes={"MB": round(several[0]["megabytes"], 1), "tokens": several[0]["tokens"]},
-            cold=speed(several, "cold"),
-            warm=speed(several, "warm"),
-            user={state: speed(several, state, "user")["median"] for state in ("cold", "warm")},
-            memory_MB={"grown": round(several[0]["grown"]), "process": round(several[0]["whole"])},
-            versions=versions,
-            **extra,
-        )
+def work(run: Callable[[Any], Any], flat: Callable[[Any], Any], texts: Any, short: Any, size: int) -> Work:
+    run(short)
+
+    def answer(found: Any) -> object:
+        ids = np.asarray(flat(found)).astype(np.uint32)
+        return len(ids), hashlib.blake2b(ids.tobytes()).hexdigest()[:16]
+
+    return Work(lambda: run(texts), size / 1e6, answer)
 
 
-def speed(results: list[dict[str, Any]], state: str, clock: str = "seconds") -> dict[str, Any]:
-    passes = slice(0, 1) if state == "cold" else slice(1, None)
-    speeds = [found["megabytes"] / max(seconds, 1e-3) for found in results for seconds in found[clock][passes]]
-    return {"median": round(statistics.median(speeds), 1), "spread": [round(min(speeds), 1), round(max(speeds), 1)]}
+def texts_of(path: str, most: int = 1 << 62) -> tuple[list[str], int]:
+    """And their bytes."""
+    texts: list[str] = []
+    size = 0
+    for text in pq.read_table(path)["text"].to_pylist():
+        if texts and size + len(text) > most:
+            break
+        texts.append(text)
+        size += len(text.encode())
+    return texts, size
 
 
-def installed(wheels: Path | None, package: str) -> str:
-    for found in Path(wheels or "").glob(f"{package.replace('-', '_')}-*.dist-info"):
-        return found.name.removesuffix(".dist-info").rpartition("-")[2]
-    return "none"
+def column(texts: list[str]) -> pa.ChunkedArray:
+    return pa.chunked_array([pa.array(texts, pa.large_string())])
 
 
-def report(**result: Any) -> None:
-    result["versions"] = {package: version(package) for package in ("gristmill", "numba", "pyarrow")} | result.get(
-        "versions", {}
+def ours(texts: str, tokenizer: str) -> Work:
+    given, size = texts_of(texts)
+    encoder = TextEncoder(Path(tokenizer).read_text())
+    assert encoder.kernels is not None
+    return work(encoder.encode, lambda found: found.ids, column(given), column(SHORT), size)
+
+
+def in_batches(texts: str, tokenizer: str) -> Work:
+    """The stage, in batches of 512."""
+    given, size = texts_of(texts)
+    stage, rows = Tokenize(), TokenizerVocabulary("same", Path(tokenizer).read_text(), dict(SPECIALS)).table()
+
+    def table(texts: list[str]) -> pa.Table:
+        return pa.table({"uid": np.arange(len(texts), dtype=np.uint64), "text": pa.array(texts, pa.large_string())})
+
+    def run(docs: pa.Table) -> list[Any]:
+        return [stage.encode(docs.slice(i, 512), rows) for i in range(0, len(docs), 512)]
+
+    return work(run, lambda found: [], table(given), table(SHORT), size)
+
+
+def gigatoken(texts: str, tokenizer: str) -> Work:
+    import gigatoken
+
+    given, size = texts_of(texts)
+    encoder = gigatoken.Tokenizer.from_json(Path(tokenizer).read_text())
+    return work(
+        lambda some: encoder.encode_batch(some, parallel=False),
+        lambda found: found.layout.content.data,
+        given,
+        SHORT,
+        size,
     )
-    print(json.dumps(result | {"machine": processor()}), flush=True)
 
 
-def processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else ():
-        if line.startswith("model name"):
-            return f"{line.partition(':')[2].strip()}, {os.cpu_count()} cores"
-    return platform.processor() or platform.machine()
+def fastokens(texts: str, tokenizer: str) -> Work:
+    import fastokens
+
+    given, size = texts_of(texts)
+    encoder = fastokens.Tokenizer.from_json_str(Path(tokenizer).read_text())
+    return work(
+        lambda some: encoder.encode_batch_flat(some, split_special_tokens=True),
+        lambda found: np.frombuffer(found[0], np.uint32), given, SHORT, size,
+    )  # fmt: skip
 
 
-def for_tiktoken(tokenizer: str) -> str:
-    """The vocabulary as tiktoken wants it: tokens by rank, which are the ids, for later merges have larger ones."""
+def quicktok(texts: str, tokenizer: str) -> Work:
+    os.environ["QUICKTOK_DATA"] = tempfile.mkdtemp(prefix="quicktok-", dir=Path(tokenizer).parent)
+    import quicktok
+
+    given, size = texts_of(texts)
+    quicktok.import_tokenizer(tokenizer, "same")
+    encoder = quicktok.get_encoding("same")
+    return work(lambda some: encoder.encode_batch(some, 1, False), lambda found: found[0], given, SHORT, size)
+
+
+def tokenizers(texts: str, tokenizer: str) -> Work:
+    from tokenizers import Tokenizer
+
+    given, size = texts_of(texts, SLOW)
+    encoder = Tokenizer.from_file(tokenizer)
+    return work(
+        lambda some: [one.ids for one in encoder.encode_batch_fast(some, add_special_tokens=False)],
+        np.concatenate, given, SHORT, size,
+    )  # fmt: skip
+
+
+def tiktoken(texts: str, tokenizer: str) -> Work:
+    import tiktoken
+
+    given, size = texts_of(texts, SLOW)
+    pattern, ranks = for_tiktoken(Path(tokenizer).read_text())
+    encoder = tiktoken.Encoding("same", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
+    return work(lambda some: [encoder.encode_ordinary(one) for one in some], np.concatenate, given, SHORT, size)
+
+
+SIDES = {
+    "ours": Side(ours),
+    "ours, the stage in batches of 512": Side(in_batches),
+    "gigatoken": Side(gigatoken, ("gigatoken",)),
+    "fastokens": Side(fastokens, ("fastokens",)),
+    "quicktok": Side(quicktok, ("quicktok-v1",)),
+    "tokenizers": Side(tokenizers, ("tokenizers",)),
+    "tiktoken": Side(tiktoken, ("tiktoken",)),
+}
+
+
+def for_tiktoken(tokenizer: str) -> tuple[str, dict[bytes, int]]:
+    """The pattern, and the vocabulary as tiktoken wants it: tokens by rank, which are the ids, for later merges have
+    larger ones."""
     settings = json.loads(tokenizer)
     byte, specials = byte_of(), {token["content"] for token in settings["added_tokens"]}
-    ranks = [
-        ([byte[c] for c in token], number)
+    ranks = {
+        bytes(byte[c] for c in token): number
         for token, number in settings["model"]["vocab"].items()
         if token not in specials
-    ]
-    pattern = settings["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"]
-    return json.dumps({"ranks": ranks, "pattern": pattern})
+    }
+    return settings["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"], ranks
 
 
 # --- texts -----------------------------------------------------------------------------------------------------------
@@ -329,7 +250,8 @@ def training(texts: list[str], vocab_size: int) -> str:
     start = time.process_time()
     tokenizer = trained(texts, vocab_size, 2, list(SPECIALS.values()))
     seconds, megabytes = time.process_time() - start, sum(len(text.encode()) for text in texts) / 1e6
-    report(what=f"training a vocabulary of {vocab_size:,}, MB/s", sizes={"MB": megabytes}, median=megabytes / seconds)
+    line = {"what": f"training a vocabulary of {vocab_size:,}, MB/s", "median": megabytes / seconds}
+    print(json.dumps(line | {"sizes": {"MB": megabytes}, "machine": processor()}), flush=True)
     return tokenizer
 
 
@@ -347,7 +269,7 @@ def check(name: str, texts: list[str], tokenizer: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path(__file__).resolve().parents[3] / "shared" / "data")
+    parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--wheels", type=Path, help="the folder that peers were installed to with pip --target")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--vocab-size", type=int, default=32_768)
@@ -369,12 +291,13 @@ def main() -> None:
             path = Path(folder) / "tokenizer.json"
             path.write_text(tokenizer)
             for name in names:
-                if arguments.only and name not in arguments.only:
+                if (arguments.only and name not in arguments.only) or not sets[name]:
                     continue
                 check(name, sets[name], tokenizer)
                 texts = Path(folder) / "texts.parquet"
                 pq.write_table(pa.table({"text": pa.array(sets[name], pa.large_string())}), texts)
-                race(f"{name}, {pattern}", texts, path, arguments.wheels, arguments.rounds)
+                where = {"texts": str(texts), "tokenizer": str(path)}
+                race(f"tokens, {name}, {pattern}", "MB", SIDES, where, arguments.rounds, arguments.wheels)
 
 
 if __name__ == "__main__":

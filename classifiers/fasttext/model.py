@@ -148,7 +148,7 @@ class _Reader:
         if hashes and not buckets:
             self.fail("it has n-grams and no buckets for them")
         dictionary = self.dictionary()
-        kept, kept_before, kept_rows = self.pruning(dictionary.pruned, buckets)
+        kept, kept_rows = self.pruning(dictionary.pruned, buckets)
         (quantised,) = self.numbers("<?", "the kind of the input matrix")
         rows = self.codes("the input matrix") if quantised else self.plain("the input matrix")
         if dictionary.pruned >= 0 and not quantised:
@@ -169,6 +169,9 @@ class _Reader:
         source = self.file
         if quantised and rows.rows * dim * 4 <= EXPANDED_BYTES:
             source, rows = self.floats(rows), _Matrix(rows.rows, dim, 0)
+            if hashes and dictionary.pruned >= 0 and (dictionary.words + len(kept_rows)) * dim * 4 <= EXPANDED_BYTES:
+                order = np.concatenate([np.arange(dictionary.words), dictionary.words + kept_rows])
+                source, kept_rows = source.reshape(-1, dim * 4)[order].reshape(-1), kept_rows[:0]
         left_children, right_children = (
             self.tree(dictionary.label_counts.tolist()) if loss == HIERARCHICAL else ([], [])
         )
@@ -182,7 +185,6 @@ class _Reader:
                 places=_fixed(dictionary.places),
                 slots=_fixed(dictionary.slots),
                 kept=_fixed(kept),
-                kept_before=_fixed(kept_before),
                 kept_rows=_fixed(kept_rows),
                 centroids=_fixed(rows.centroids),
                 norms=_fixed(rows.norms),
@@ -224,10 +226,10 @@ class _Reader:
         self.position = int(end)
         return _Dictionary(words, places, slots, label_counts, pruned)
 
-    def pruning(self, pruned: int, buckets: int) -> tuple[Array, Array, Array]:
-        """The buckets that pruning kept as a bitmap, how many are kept before each block of 64, and the row of each."""
+    def pruning(self, pruned: int, buckets: int) -> tuple[Array, Array]:
+        """The buckets that pruning kept as bits, with how many are kept before each 64 of them, and the row of each."""
         if pruned < 0:
-            return np.zeros(0, np.uint64), np.zeros(0, np.int32), np.zeros(0, np.int32)
+            return np.zeros(0, np.uint64), np.zeros(0, np.int32)
         pairs = self.array("<i4", 2 * pruned, "the table of what pruning kept").reshape(-1, 2)[
             ::-1
         ]  # the last of equals counts
@@ -238,7 +240,8 @@ class _Reader:
         bits = np.zeros((buckets // 64 + 1) * 8, np.uint8)
         np.bitwise_or.at(bits, bucket >> 3, (1 << (bucket & 7)).astype(np.uint8))
         in_block = np.bincount(bucket >> 6, minlength=len(bits) // 8)
-        return bits.view("<u8"), (np.cumsum(in_block) - in_block).astype(np.int32), rows
+        before = (np.cumsum(in_block) - in_block).astype(np.uint64)
+        return np.stack([bits.view("<u8"), before], axis=1).reshape(-1), rows
 
     def plain(self, what: str) -> _Matrix:
         rows, dim = self.numbers("<2q", what)

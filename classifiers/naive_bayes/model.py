@@ -12,7 +12,6 @@ import importlib.util
 import io
 import lzma
 import tempfile
-import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -22,17 +21,18 @@ import numpy as np
 
 from gristmill.kernels.base.code_cache import cache_folder
 from gristmill.kernels.base.types import Array, Bytes, Offsets
+from gristmill.kernels.language.characters import COMPOSABLE, SHOUTED
 from gristmill.kernels.language.naive_bayes import (
-    BITS,
-    COMPOSABLE,
-    OWNER,
-    SHOUTED,
+    KNOWN,
+    MOST_STATES,
+    NOTHING,
+    STATE,
     STRING,
     Bayes,
     place_states,
     predict,
-    rewritten,
 )
+from gristmill.kernels.repair.normal_form import in_normal_form
 
 if TYPE_CHECKING:
     import py3langid as py3langid  # the model is its file: a fingerprint must see its version
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 NOISE = "noise"
 # Labels that are called otherwise here: no language, and kinds of one that is written alike.
 NAMED = {"zxx": NOISE, "uzs": "uz", "arz": "ar", "ary": "ar", "wuu": "zh"}
-LAYOUT = 3  # of the unpacked arrays; another one is another folder
-WIDTH = 32  # a row of weights is a multiple of it, so that no class is added by itself
+LAYOUT = 6  # of the unpacked arrays; another one is another folder
+WIDTH = 16  # a row of weights is a multiple of it, so that no class is added by itself
 LARGEST = 256 << 20  # bytes of the archive, unpacked
-ARRAYS = ("steps", "fallback", "first", "weights", "unit", "lowest", "priors", "label", "longest", "labels")
+ARRAYS = ("steps", "pairs", "weights", "unit", "lowest", "priors", "label", "longest", "labels")
 
 
 class ModelError(ValueError):
@@ -57,14 +57,14 @@ class NaiveBayes:
     labels: tuple[str, ...]
     model: Bayes
 
-    def predict(self, data: Bytes, offsets: Offsets, wanted: Array | None = None, top: int = 1) -> tuple[Array, Array]:
-        """Numbers of labels (-1 is none) and probabilities, best first; `wanted` is a mask of the texts to judge (all
-        of them). A text in capitals is read in lower case, and characters are read composed, as the model was
-        trained."""
-        asked = np.ones(len(offsets) - 1, np.bool_) if wanted is None else wanted
-        changes = rewritten(data, offsets, asked, *composition())
-        labels, scores = predict(self.model, data, offsets, asked & (changes == 0), top)
-        places = np.flatnonzero(changes)
+    def predict(
+        self, data: Bytes, offsets: Offsets, wanted: Array, changes: Array, top: int = 1
+    ) -> tuple[Array, Array]:
+        """Numbers of labels (-1 is none) and probabilities, best first, of the texts that are `wanted`. A text in
+        capitals is read in lower case, and characters are read composed, as the model was trained; `changes` say of
+        which texts that may be so (`kernels.language.characters`)."""
+        labels, scores = predict(self.model, data, offsets, wanted & (changes == 0), top)
+        places = np.flatnonzero(wanted & (changes != 0))
         if len(places):
             texts = [
                 as_trained(bytes(data[offsets[place] : offsets[place + 1]]), int(changes[place])) for place in places
@@ -80,24 +80,7 @@ def as_trained(data: bytes, changes: int) -> bytes:
     text = data.decode("utf-8", "replace")
     if changes & SHOUTED and text.isupper():
         text = text.lower()
-    return unicodedata.normalize("NFC", text).encode() if changes & COMPOSABLE else text.encode()
-
-
-@lru_cache(maxsize=1)
-def composition() -> tuple[Array, Array]:
-    """By code point: whether a text with it may change when its characters are composed, and its combining class."""
-    points = range(0x20000)
-    marks = np.array([unicodedata.combining(chr(point)) for point in points], np.uint8)
-    suspects = np.zeros(len(points), np.bool_)
-    for point in points:
-        parts = unicodedata.decomposition(chr(point))
-        if parts and not parts.startswith("<"):
-            if unicodedata.normalize("NFC", chr(point)) != chr(point):
-                suspects[point] = True
-            for part in parts.split(" ")[1:]:
-                suspects[int(part, 16)] = True
-    suspects[0x1161:0x1176] = suspects[0x11A8:0x11C3] = True  # vowels and finals of Hangul, which compose by rule
-    return suspects, marks
+    return in_normal_form(text, "NFC").encode() if changes & COMPOSABLE else text.encode()
 
 
 def package_file() -> Path:
@@ -154,7 +137,8 @@ def arrays_of(content: bytes, path: Path) -> dict[str, Any]:
     rows = len(following) // 256
     if (
         weights.ndim != 2 or weights.shape[1] != len(priors) != 0 or len(names) != len(priors)
-        or len(following) % 256 or len(row) != len(string) or not len(row) or not np.isfinite(weights).all()
+        or len(following) % 256 or len(row) != len(string) or not len(row)
+        or not np.isfinite(weights).all() or not np.isfinite(priors).all()
         or row.min() < 0 or row.max() >= rows
         or following.min() < 0 or following.max() >= len(row)
         or string.min() < -1 or string.max() >= len(weights)
@@ -162,13 +146,20 @@ def arrays_of(content: bytes, path: Path) -> dict[str, Any]:
         raise ModelError(f"{path}: the model of py3langid is damaged, or of a layout that is not known")
     following = following.reshape(rows, 256)
     labels = list(dict.fromkeys(names))
+    firsts = [names.index(label) for label in labels]
+    order = firsts + sorted({*range(len(names))} - {*firsts})  # those that share the label of another are the last
+    weights, priors, names = weights[:, order], priors[order], [names[place] for place in order]
     lowest = weights.min(axis=0)
     unit = np.maximum((weights - lowest).max() / 255, np.float32(1e-9))
     wide = np.zeros((len(weights) + 1, -(-len(priors) // WIDTH) * WIDTH), np.uint8)
     wide[1:, : len(priors)] = np.rint((weights - lowest) / unit)
+    common = np.argsort(-np.count_nonzero(wide[1:], axis=1), kind="stable")  # strings of many languages first: near to
+    wide[1:] = wide[1:][common]  # one another in memory
+    number = np.zeros(len(wide), np.int64)
+    number[common + 1] = np.arange(1, len(wide))
     place = np.arange(rows)
     place[[0, row[0]]] = row[0], 0  # a walk begins in the first row
-    return automaton(place[row[following]][place], (string[following] + 1)[place], path) | {
+    return automaton(place[row[following]][place], number[string[following] + 1][place], path) | {
         "weights": wide,
         "unit": np.array([unit], np.float32),
         "lowest": lowest,
@@ -182,41 +173,28 @@ def arrays_of(content: bytes, path: Path) -> dict[str, Any]:
 def automaton(following: Array, string: Array, path: Path) -> dict[str, Any]:
     """The arrays of `Bayes` that a walk needs, from rows of 256 steps: where each leads, and which string it ends."""
     rows = len(following)
-    fallback = fallbacks(following)
-    own = (following != following[fallback]) | (string != string[fallback])
+    by_byte = following[0]
+    own, entered = np.zeros((rows, 256), np.bool_), np.zeros((256, rows), np.bool_)
+    entered[np.arange(256), following] = True
+    for byte in range(256):  # what the last byte alone leads to need not be stored
+        those = np.flatnonzero(entered[byte])
+        own[those] |= following[those] != following[by_byte[byte]]
+        own[those] |= string[those] != string[by_byte[byte]]
     places, bytes_of = np.nonzero(own)
     counts = own.sum(axis=1)
     starts = np.concatenate([[0], np.cumsum(counts)])
     order = np.argsort(-counts, kind="stable")
-    order = order[order != 0]
     state = np.zeros(rows, np.int64)
     used = np.zeros(256 * rows + 512, np.bool_)
+    order = np.concatenate([[0], order[order != 0]])
     place_states(order, starts, bytes_of, used, state)  # type: ignore[no-untyped-call]
-    if state.max() + 256 >= 1 << BITS or string.max() >= 1 << BITS:
+    if state.max() + 256 >= MOST_STATES or string.max() >= 1 << 32:
         raise ModelError(f"{path}: the model of py3langid is larger than any that is known")
-    steps, fallen = np.zeros(state.max() + 256, np.uint64), np.zeros(state.max() + 1, np.uint32)
-    entries = string.astype(np.uint64) << STRING | state[following].astype(np.uint64)
-    steps[state[places] + bytes_of] = state[places].astype(np.uint64) << OWNER | entries[places, bytes_of]
-    fallen[state] = state[fallback]
-    return {"steps": steps, "fallback": fallen, "first": entries[0]}
-
-
-def fallbacks(following: Array) -> Array:
-    """Of each row, that of the same bytes without the first; the first row's is itself."""
-    fallback, seen, frontier = (
-        np.zeros(len(following), np.int64),
-        np.zeros(len(following), np.bool_),
-        np.zeros(1, np.int64),
-    )
-    seen[0] = True
-    while len(frontier):
-        reached, at = np.unique(following[frontier], return_index=True)
-        new = ~seen[reached]
-        reached, parent, byte = reached[new], frontier[at[new] // 256], at[new] % 256
-        seen[reached] = True
-        fallback[reached] = np.where(parent == 0, 0, following[fallback[parent], byte])
-        frontier = reached
-    return fallback
+    steps, pairs = np.zeros(state.max() + 256, np.uint64), np.zeros((NOTHING + 1, 256), np.uint64)
+    entries = string.astype(np.uint64) << STRING | state[following].astype(np.uint64) << STATE
+    steps[state[places] + bytes_of] = bytes_of.astype(np.uint64) | KNOWN | entries[places, bytes_of]
+    pairs[:NOTHING], pairs[NOTHING] = entries[by_byte], entries[0]
+    return {"steps": steps, "pairs": pairs.reshape(-1)}
 
 
 def depths(following: Array, row: Array) -> Array:

@@ -17,6 +17,7 @@ from gristmill.kernels.language.vocabulary import float_at
 HIERARCHICAL, NEGATIVE_SAMPLING, SOFTMAX, ONE_VS_ALL = 1, 2, 3, 4  # as the file numbers them
 LOWEST = np.float32(log(1e-5))  # below this no label is given
 SIGMOID_STEPS, SIGMOID_END = 512, 8
+ROUNDING = np.float32(4e-5)  # twice what a branch may be better than its parent, by 1e-5 and by single precision
 
 
 @kernel
@@ -32,7 +33,8 @@ def best_labels(model, hidden, counts, labels, scores):
         heaped = 0
         if counts[i] > 0:
             if model.loss == HIERARCHICAL:
-                heaped = _walk_tree(model, hidden[i], stack, stack_scores, heap, heap_labels)
+                least = _likely(model, hidden[i]) - ROUNDING * model.labels if wanted == 1 else LOWEST
+                heaped = _walk_tree(model, hidden[i], least, stack, stack_scores, heap, heap_labels)
             else:
                 _score_labels(model, hidden[i], of_labels)
                 for label in range(model.labels):
@@ -100,8 +102,28 @@ def _sigmoid(x):
 
 
 @helper
-def _walk_tree(model, vector, stack, stack_scores, heap, heap_labels):
-    """Depth first, left before right; a branch that is already worse than the worst of the best is skipped."""
+def _likely(model, vector):
+    """The score of the label to which the likelier branches lead: the best one's is no lower."""
+    node, score = np.int64(2 * model.labels - 2), np.float32(0)
+    while node >= model.labels:
+        inner = node - model.labels
+        right, left = _branches(model, inner, vector)
+        node = np.int64(model.left[inner] if left > right else model.right[inner])
+        score += max(left, right)
+    return score
+
+
+@helper
+def _branches(model, inner, vector):
+    """The logarithms of the probabilities of the right and the left branch of a node."""
+    right = np.float32(1.0 / (1.0 + np.float64(np.exp(-_dot(model, inner, vector)))))
+    return _log(right), _log(np.float32(1.0 - np.float64(right)))
+
+
+@helper
+def _walk_tree(model, vector, least, stack, stack_scores, heap, heap_labels):
+    """Depth first, left before right; a branch that is worse than `least`, or than the worst of the best so far, is
+    skipped."""
     wanted = len(heap) - 1
     heaped = 0
     stack[0], stack_scores[0] = 2 * model.labels - 2, 0
@@ -109,18 +131,15 @@ def _walk_tree(model, vector, stack, stack_scores, heap, heap_labels):
     while height > 0:
         height -= 1
         node, score = stack[height], stack_scores[height]
-        if score < LOWEST or (heaped == wanted and score < heap[0]):
+        if score < LOWEST or score < least or (heaped == wanted and score < heap[0]):
             continue
         if node < model.labels:
             heaped = _offer(heap, heap_labels, heaped, wanted, score, node)
             continue
         inner = node - model.labels
-        right = np.float32(1.0 / (1.0 + np.float64(np.exp(-_dot(model, inner, vector)))))
-        stack[height], stack_scores[height] = model.right[inner], score + _log(right)
-        stack[height + 1], stack_scores[height + 1] = (
-            model.left[inner],
-            score + _log(np.float32(1.0 - np.float64(right))),
-        )
+        right, left = _branches(model, inner, vector)
+        stack[height], stack_scores[height] = model.right[inner], score + right
+        stack[height + 1], stack_scores[height + 1] = model.left[inner], score + left
         height += 2
     return heaped
 

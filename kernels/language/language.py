@@ -44,9 +44,8 @@ class Model(NamedTuple):
     file: Bytes
     places: Offsets  # of words, then labels
     slots: Array  # int32: hash table of them
-    kept: Array  # uint64: a bit for each bucket that pruning kept; empty if nothing was pruned
-    kept_before: Array  # int32: how many are kept before each block of 64
-    kept_rows: Array  # int32: the row of each, in order of buckets
+    kept: Array  # uint64: for each 64 buckets a bit for each that pruning kept, and how many it kept before these
+    kept_rows: Array  # int32: the row of each, in order of buckets; empty if the rows are in that order
     centroids: Array  # float32: of the input's codes; empty for a plain matrix
     norms: Array  # float32: centroids of the norms
     input: Bytes  # the file again, or float32 matrix_RD worked out of its codes where that is small

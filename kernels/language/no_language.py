@@ -1,5 +1,5 @@
-"""Signs that a text is no language: symbols as program code has them with few words in a row between them, and
-characters that come of a wrong decoding."""
+"""How much of a text is in runs of words without the symbols of program code: code with as many symbols as `characters`
+counts is no language where that is little."""
 
 from __future__ import annotations
 
@@ -23,21 +23,19 @@ KINDS.flags.writeable = False
 RUN = 5  # words in a row that code seldom has
 
 
-def signs_of_no_language(data: Bytes, offsets: Offsets, wanted: Array) -> tuple[Array, Array, Array]:
-    """float32_N each: of a wanted text's characters that are no blanks, the share of symbols as code has them, and of
-    those that a wrong decoding leaves (U+FFFD, C1 controls, private use, and U+00A1 to U+00FF, of which no language has
-    half of its characters); and of its letters, the share in runs of words without such symbols."""
-    code, broken, prose = (np.zeros(len(offsets) - 1, np.float32) for _ in range(3))
-    count_signs(data, offsets, wanted, KINDS, properties(), code, broken, prose)
-    return code, broken, prose
+def shares_of_prose(data: Bytes, offsets: Offsets, wanted: Array) -> Array:
+    """float32_N: of a wanted text's letters, the share in runs of words without symbols of code."""
+    prose = np.zeros(len(offsets) - 1, np.float32)
+    find_prose(data, offsets, wanted, KINDS, properties(), prose)
+    return prose
 
 
 @kernel
-def count_signs(data, offsets, wanted, kinds, table, code, broken, prose):
+def find_prose(data, offsets, wanted, kinds, table, prose):
     for document in range(len(offsets) - 1):
         if not wanted[document]:
             continue
-        visible, symbols, wrong, letters, in_runs = np.int64(0), np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+        letters, in_runs = np.int64(0), np.int64(0)
         words, of_words, of_word, plain = np.int64(0), np.int64(0), np.int64(0), True  # of the run; of the open word
         i, end = offsets[document], offsets[document + 1]
         before = BLANK
@@ -45,7 +43,6 @@ def count_signs(data, offsets, wanted, kinds, table, code, broken, prose):
             kind = BLANK
             if i < end and data[i] >= 0x80:
                 point, size = code_point(data, i, end)
-                wrong += 0x80 <= point <= 0xFF or 0xE000 <= point <= 0xF8FF or point == 0xFFFD
                 words += (table[point] & DENSE) != 0
                 kind = LETTER
                 i += size
@@ -53,7 +50,6 @@ def count_signs(data, offsets, wanted, kinds, table, code, broken, prose):
                 if i < end:
                     kind = kinds[data[i]]
                 i += 1
-            visible += kind != BLANK
             if kind == LETTER:
                 letters += 1
                 of_word += 1
@@ -62,7 +58,6 @@ def count_signs(data, offsets, wanted, kinds, table, code, broken, prose):
                 if i < end:
                     after = kinds[data[i]] if data[i] < 0x80 else LETTER
                 inside = before != BLANK and after != BLANK and not (before == DIGIT and after == DIGIT)
-                symbols += kind == SYMBOL or inside
                 plain &= kind != SYMBOL and not (inside and before != BRACKET and after != BRACKET)
             elif kind == BLANK and before != BLANK:
                 if plain and of_word > 0:
@@ -74,8 +69,5 @@ def count_signs(data, offsets, wanted, kinds, table, code, broken, prose):
                 of_word, plain = np.int64(0), True
             before = kind
         in_runs += of_words if words >= RUN else 0
-        if visible:
-            code[document] = np.float32(symbols / visible)
-            broken[document] = np.float32(wrong / visible)
         if letters:
             prose[document] = np.float32(in_runs / letters)

@@ -12,6 +12,7 @@ import numpy as np
 
 from gristmill.kernels.base.bare import inlined
 from gristmill.kernels.base.compiled import helper, intrinsic, ir, kernel, types
+from gristmill.kernels.base.wide import how_many
 
 FNV_START, FNV_PRIME = np.uint32(2166136261), np.uint32(16777619)
 WORD_NGRAM_FACTOR = np.uint64(116049371)
@@ -108,7 +109,7 @@ def is_kept(model, bucket):
     """1 if the bucket of an n-gram has a row, 0 if it was pruned."""
     if not model.pruned:
         return np.int64(1)
-    return np.int64((model.kept[bucket >> 6] >> np.uint64(bucket & 63)) & np.uint64(1))
+    return np.int64((model.kept[np.uint64(bucket >> 6 << 1)] >> np.uint64(bucket & 63)) & np.uint64(1))
 
 
 @helper
@@ -116,13 +117,10 @@ def row_of_kept(model, bucket):
     """The row in the input matrix of a bucket that is kept."""
     if not model.pruned:
         return model.words + bucket
-    block = bucket >> 6
+    block = np.uint64(bucket >> 6 << 1)
     below = model.kept[block] & ((np.uint64(1) << np.uint64(bucket & 63)) - np.uint64(1))
-    below -= (below >> np.uint64(1)) & np.uint64(0x5555555555555555)  # bits set, counted in pairs, fours, eights
-    below = (below & np.uint64(0x3333333333333333)) + ((below >> np.uint64(2)) & np.uint64(0x3333333333333333))
-    below = (below + (below >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-    rank = np.int64(model.kept_before[block]) + np.int64((below * np.uint64(0x0101010101010101)) >> np.uint64(56))
-    return model.words + np.int64(model.kept_rows[rank])
+    rank = np.int64(model.kept[block + np.uint64(1)]) + how_many(below)
+    return model.words + (np.int64(model.kept_rows[rank]) if len(model.kept_rows) else rank)
 
 
 @helper

@@ -1,37 +1,11 @@
-"""The letters of a text, as evidence for its language; where its lines begin; and which languages share it."""
+"""Where the lines of texts begin, and which languages share a text by the letters of its lines."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from gristmill.kernels.base.compiled import kernel
-from gristmill.kernels.base.types import Array, Bytes, Offsets
-from gristmill.kernels.base.unicode import DENSE, LETTER, code_point, properties
-
-
-def letters_of(data: Bytes, offsets: Offsets, dense: int) -> Array:
-    """int64_N: letters of each text; a letter of a script without spaces (Han, kana, Thai, Khmer...) counts for
-    `dense`."""
-    counts = np.empty(len(offsets) - 1, np.int64)
-    count_letters(data, offsets, properties(), dense, counts)
-    return counts
-
-
-@kernel
-def count_letters(data, offsets, table, dense, counts):
-    for document in range(len(offsets) - 1):
-        letters = np.int64(0)
-        i, end = offsets[document], offsets[document + 1]
-        while i < end:
-            if data[i] < 0x80:
-                letters += 97 <= (data[i] | 0x20) <= 122
-                i += 1
-                continue
-            point, size = code_point(data, i, end)
-            if table[point] & LETTER:
-                letters += dense if table[point] & DENSE else 1
-            i += size
-        counts[document] = letters
+from gristmill.kernels.base.types import Bytes, Offsets
 
 
 def lines_of(data: Bytes, offsets: Offsets) -> tuple[Offsets, Offsets]:

@@ -188,20 +188,17 @@ def stems_of(text: str) -> list[str]:
 
 
 def language_of(text: str) -> tuple[str, float]:
-    """By the model of the stage `language`, of the first 2,000 characters; none for short texts."""
-    import numpy as np
+    """By the stage `language`, of the first 2,000 characters; none for short texts."""
     import pyarrow as pa
 
-    from gristmill.kernels.base.columns import text_column
-    from gristmill.stages.text.language import model_of
+    from gristmill.stages.text.language import UNKNOWN, Language
 
     shown = " ".join(text[:2000].split())
     if sum(sign.isalpha() for sign in shown) < LETTERS:
         return "", 0.0
-    model = model_of(None)
-    data, offsets = text_column(pa.array([shown]))
-    labels, scores = model.predict(data, offsets, np.ones(1, bool))
-    return (str(model.labels[labels[0, 0]]), float(scores[0, 0])) if labels[0, 0] >= 0 else ("", 0.0)
+    found = Language().annotate(pa.record_batch({"text": [shown]}))
+    name, score = str(found["language"][0]), float(found["language_score"][0].as_py())
+    return ("", 0.0) if name == UNKNOWN else (name, score)
 
 
 def capitals_say_nothing(source: str) -> bool:

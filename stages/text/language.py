@@ -12,7 +12,7 @@ import importlib.util
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -24,8 +24,9 @@ from gristmill.classifiers.naive_bayes.model import NOISE, NaiveBayes
 from gristmill.kernels.base.columns import text_column
 from gristmill.kernels.base.types import Array, Bytes, Offsets
 from gristmill.kernels.common.paths import RecipePath
-from gristmill.kernels.language.no_language import signs_of_no_language
-from gristmill.kernels.measures.letters import letters_of, lines_of, share_lines
+from gristmill.kernels.language.characters import Characters, characters
+from gristmill.kernels.language.no_language import shares_of_prose
+from gristmill.kernels.measures.letters import lines_of, share_lines
 from gristmill.stages.stage import Annotate, Signals
 
 if TYPE_CHECKING:
@@ -85,9 +86,21 @@ class WithModel(Annotate):
         model = self.language_model()
         if isinstance(model, Joined):
             model.second.predict(*text_column(texts), np.ones(len(texts), np.bool_))
+            shares_of_prose(*text_column(texts), np.ones(len(texts), np.bool_))
 
-    def language_model(self) -> LanguageModel:
+    def language_model(self) -> Joined | FastText:
         return model_of(self.model_file, self.model)
+
+    def answers(
+        self, model: Joined | FastText, data: Bytes, offsets: Offsets, top: int = 1
+    ) -> tuple[Array, Array, Array]:
+        """The letters of each text; numbers of labels (-1 is none) and probabilities, best first, of the texts that
+        have enough of them."""
+        of_texts = characters(data, offsets, DENSE_LETTER)
+        enough = of_texts.letters >= self.shortest
+        if isinstance(model, Joined):
+            return of_texts.letters, *model.predict(data, offsets, enough, of_texts, top)
+        return of_texts.letters, *model.predict(data, offsets, enough, top)
 
 
 class Language(WithModel):
@@ -110,9 +123,7 @@ class Language(WithModel):
 
     def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         model = self.language_model()
-        text = text_column(Signals(batch).column("text"))
-        enough = letters_of(*text, DENSE_LETTER) >= self.shortest
-        labels, scores = model.predict(*text, enough, self.top)
+        _, labels, scores = self.answers(model, *text_column(Signals(batch).column("text")), self.top)
         signals = {
             "language": named(model, labels[:, 0]),
             "language_score": pa.array(np.ascontiguousarray(scores[:, 0])),
@@ -142,11 +153,9 @@ class ParagraphLanguages(WithModel):
     )
 
     def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
-        model = self.language_model()
-        text = text_column(Signals(batch).column("text"))
+        model, text = self.language_model(), text_column(Signals(batch).column("text"))
         lines, first = lines_of(*text)
-        letters = letters_of(text.data, lines, DENSE_LETTER)
-        labels, scores = model.predict(text.data, lines, letters >= self.shortest)
+        letters, labels, scores = self.answers(model, text.data, lines)
         labels[scores < np.float32(self.at_least)] = -1
         best, sums = np.empty((len(batch), 2), np.int32), np.empty((len(batch), 3), np.int64)
         counts = np.empty(len(batch), np.int32)
@@ -160,16 +169,6 @@ class ParagraphLanguages(WithModel):
             "other_language_share": pa.array(shares[:, 1].astype(np.float32)),
             "languages": pa.array(counts),
         }
-
-
-class LanguageModel(Protocol):
-    """What names the languages of a column of texts."""
-
-    @property
-    def labels(self) -> tuple[str, ...]: ...
-
-    def predict(self, data: Bytes, offsets: Offsets, wanted: Array | None = None, top: int = 1) -> tuple[Array, Array]:
-        """Numbers of labels (-1 is none) and probabilities, best first, of the texts that are wanted."""
 
 
 @dataclass(frozen=True)
@@ -189,11 +188,11 @@ class Joined:
         places = [self.labels.index(label) for label in self.second.labels]
         return np.array([-1 if place < len(self.first.labels) else place for place in places], np.int32)
 
-    def predict(self, data: Bytes, offsets: Offsets, wanted: Array | None = None, top: int = 1) -> tuple[Array, Array]:
-        labels, scores = self.first.predict(data, offsets, wanted, top)
-        doubtful = (scores[:, 0] < DOUBTFUL) & (letters_of(data, offsets, DENSE_LETTER) >= ENOUGH)
-        if wanted is not None:
-            doubtful &= wanted
+    def predict(
+        self, data: Bytes, offsets: Offsets, wanted: Array, of_texts: Characters, top: int
+    ) -> tuple[Array, Array]:
+        labels, scores = self.first.predict(data, offsets, wanted, of_texts.changes, top)
+        doubtful = wanted & (scores[:, 0] < DOUBTFUL) & (of_texts.letters >= ENOUGH)
         if doubtful.any():
             others, sure = (column[:, 0] for column in self.second.predict(data, offsets, doubtful))
             taken = np.flatnonzero((others >= 0) & (self.place[others] >= 0) & (sure >= SURE))
@@ -201,15 +200,17 @@ class Joined:
             labels[taken, 0], scores[taken, 0] = self.place[others[taken]], sure[taken]
         unsure = scores[:, 0] < LEAST
         labels[unsure], scores[unsure] = -1, 0
-        asked = np.ones(len(labels), np.bool_) if wanted is None else wanted
-        code, broken, prose = signs_of_no_language(data, offsets, asked)
-        noise = ((code > CODE) & (prose < PROSE)) | (broken > BROKEN)
+        noise = wanted & (of_texts.code > CODE)
+        if noise.any():
+            noise &= shares_of_prose(data, offsets, noise) < PROSE
+        noise |= wanted & (of_texts.broken > BROKEN)
         labels[noise], scores[noise] = -1, 0
-        labels[noise, 0], scores[noise, 0] = self.labels.index(NOISE), np.maximum(code, broken)[noise]
+        labels[noise, 0] = self.labels.index(NOISE)
+        scores[noise, 0] = np.maximum(of_texts.code, of_texts.broken)[noise]
         return labels, scores
 
 
-def model_of(model_file: str | None, model: ModelName = "py3langid") -> LanguageModel:
+def model_of(model_file: str | None, model: ModelName = "py3langid") -> Joined | FastText:
     if model_file is not None or model == "lid.176":
         return load(model_path(model_file))
     return Joined(naive_bayes.load(naive_bayes.package_file()), load(model_path(None)))
@@ -230,7 +231,7 @@ def model_path(model_file: str | None) -> Path:
     return path
 
 
-def named(model: LanguageModel, labels: np.ndarray[Any, Any]) -> pa.Array:
+def named(model: Joined | FastText, labels: np.ndarray[Any, Any]) -> pa.Array:
     """Labels by name; -1 is `unknown`."""
     return pa.array([*model.labels, UNKNOWN], pa.string()).take(
         pa.array(np.where(labels < 0, len(model.labels), labels))

@@ -12,20 +12,19 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from gristmill.classifiers.naive_bayes.model import NAMED, arrays_of, automaton, load, package_file
-from gristmill.kernels.language.naive_bayes import BITS, LANES, WINDOW, predict
-
-LOW = (1 << BITS) - 1
+from gristmill.kernels.base.compiled import kernel
+from gristmill.kernels.language.naive_bayes import FAR, LANES, NOTHING, WINDOW, exponential, predict
 
 
 def strings_of(arrays: dict, data: bytes) -> list[int]:
     """The number of the string that each byte ends, by the stored automaton."""
-    state, found = 0, []
+    state, before, found = 0, NOTHING, []
     for byte in data:
-        while state and int(arrays["steps"][state + byte]) >> 2 * BITS != state:
-            state = int(arrays["fallback"][state])
-        entry = int(arrays["steps"][state + byte] if state else arrays["first"][byte])
-        state = entry & LOW
-        found.append(entry >> BITS & LOW)
+        entry = int(arrays["steps"][state + byte])
+        if entry & 511 != 256 + byte:
+            entry = int(arrays["pairs"][256 * before + byte])
+        state, before = (entry & 0xFFFFFFFF) >> 9, byte
+        found.append(entry >> 32)
     return found
 
 
@@ -106,4 +105,25 @@ def test_of_a_long_text_windows_are_enough_only_where_they_are_certain():
 def test_the_archive_is_read_into_the_arrays_of_the_layout():
     arrays = arrays_of(package_file().read_bytes(), package_file())
     assert arrays["weights"].shape[1] >= len(arrays["priors"]) and not arrays["weights"][0].any()
-    assert len(arrays["fallback"]) + 255 == len(arrays["steps"]) and arrays["fallback"][0] == 0
+    assert len(arrays["pairs"]) == 257 * 256 and arrays["steps"].nbytes < 8 << 20
+    assert (arrays["label"][: arrays["labels"].size] == np.arange(arrays["labels"].size)).all()
+
+
+def test_powers_of_e_are_right_to_single_precision():
+    values = np.linspace(-20, 0, 100_001, dtype=np.float32)
+    found = powers(values)
+    known = values > -FAR
+    assert not found[~known].any() and found[-1] == 1
+    assert np.abs(found[known] / np.exp(values[known].astype(float)) - 1).max() < 3e-7
+
+
+@kernel
+def fill_powers(values, out):
+    for k in range(len(values)):
+        out[k] = exponential(values[k])
+
+
+def powers(values: np.ndarray) -> np.ndarray:
+    out = np.empty_like(values)
+    fill_powers(values, out)
+    return out

@@ -1,4 +1,4 @@
-"""Signs of no language are counted as a plain reading counts them, whatever the bytes."""
+"""Runs of words without symbols of code are found as a plain reading finds them, whatever the bytes."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import pyarrow as pa
 from hypothesis import given, strategies as st
 
 from gristmill.kernels.base.columns import text_column
-from gristmill.kernels.language.no_language import RUN, signs_of_no_language
+from gristmill.kernels.language.no_language import RUN, shares_of_prose
 
 SYMBOLS, BRACKETS, INNER = "{}[]<>=;_\\|&$*+~^#@`%", "()", '/:".,'
 CODE = "def f(a):\n    return {k: v[0] for k, v in a.items() if k != 'x' and v[1] >= self._limit}\n"
 PROSE = "It was a bright cold day in April, and the clocks (all of them) were striking 13:00."
 
 
-def plain(text: str) -> tuple[float, float, float]:
+def plain(text: str) -> float:
     words = [(match.group(), match.start()) for match in re.finditer(r"[^\x00-\x20\x7f]+", text)]
-    symbols = in_runs = run = of_run = 0
+    in_runs = run = of_run = 0
     for word, _ in words:
         clean = True
         for place, character in enumerate(word):
@@ -27,7 +27,6 @@ def plain(text: str) -> tuple[float, float, float]:
             before, after = word[place - 1 : place], word[place + 1 : place + 2]
             digits = bool(before) and bool(after) and before in "0123456789" and after in "0123456789"
             inside = bool(before) and bool(after) and not digits
-            symbols += character in SYMBOLS or inside
             clean &= character not in SYMBOLS and not (inside and before not in BRACKETS and after not in BRACKETS)
         letters = sum((c.isascii() and c.isalpha()) or ord(c) >= 0x80 for c in word)
         run += word.count("天")
@@ -37,28 +36,25 @@ def plain(text: str) -> tuple[float, float, float]:
             in_runs += of_run if run >= RUN else 0
             run = of_run = 0
     in_runs += of_run if run >= RUN else 0
-    wrong = sum(0x80 <= ord(c) <= 0xFF or 0xE000 <= ord(c) <= 0xF8FF or ord(c) == 0xFFFD for c in text)
-    visible = sum(len(word) for word, _ in words)
     letters = sum((c.isascii() and c.isalpha()) or ord(c) >= 0x80 for c in text)
-    return symbols / max(visible, 1), wrong / max(visible, 1), in_runs / max(letters, 1)
+    return in_runs / max(letters, 1)
 
 
 @given(st.lists(st.text("ab1  \n{;.:/,()é\u0085\ufffd\ue000ж天\x00-", max_size=40), max_size=5))
 def test_the_kernel_counts_as_a_plain_reading(texts):
     column = text_column(pa.array(texts, pa.string()))
-    found = signs_of_no_language(column.data, column.offsets, np.ones(len(texts), np.bool_))
-    expected = np.array([plain(text) for text in texts], np.float32).reshape(-1, 3)
-    assert np.stack(found, axis=1).tolist() == expected.tolist()
+    found = shares_of_prose(column.data, column.offsets, np.ones(len(texts), np.bool_))
+    assert found.tolist() == np.array([plain(text) for text in texts], np.float32).tolist()
 
 
 @given(st.binary(max_size=40))
 def test_any_bytes_are_read_within_their_bounds(data):
-    found = signs_of_no_language(np.frombuffer(data, np.uint8), np.array([0, len(data)]), np.ones(1, np.bool_))
-    assert len(found) == 3 and all(0 <= share[0] <= 1 for share in found)
+    found = shares_of_prose(np.frombuffer(data, np.uint8), np.array([0, len(data)]), np.ones(1, np.bool_))
+    assert len(found) == 1 and 0 <= found[0] <= 1
 
 
 def test_prose_is_in_runs_of_words_and_code_is_not():
     column = text_column(pa.array([CODE, PROSE, CODE]))
-    code, broken, prose = signs_of_no_language(column.data, column.offsets, np.array([True, True, False]))
-    assert code[0] > 0.15 > 0.06 > code[1] and prose[0] < 0.3 < 0.9 < prose[1] and not broken.any()
-    assert (code[2], prose[2]) == (0, 0)  # it was not wanted
+    prose = shares_of_prose(column.data, column.offsets, np.array([True, True, False]))
+    assert prose[0] < 0.3 < 0.9 < prose[1]
+    assert prose[2] == 0  # it was not wanted

@@ -1,4 +1,4 @@
-"""Letters, lines and shares of languages are what plain Python counts."""
+"""Lines and shares of languages are what plain Python counts."""
 
 from __future__ import annotations
 
@@ -7,17 +7,10 @@ from collections import Counter
 
 import numpy as np
 import pyarrow as pa
-import regex
 from hypothesis import given, strategies as st
 
 from gristmill.kernels.base.columns import text_column
-from gristmill.kernels.measures.letters import letters_of, lines_of, share_lines
-
-DENSE = regex.compile(r"[\p{Line_Break=SA}\p{Han}\p{Hiragana}\p{Katakana}]")
-
-
-def letters_plain(text: str, dense: int) -> int:
-    return sum((dense if DENSE.match(c) else 1) for c in text if regex.match(r"\p{L}", c))
+from gristmill.kernels.measures.letters import lines_of, share_lines
 
 
 def shares_plain(lines: list[tuple[int, int]]) -> tuple[list[int], list[int], int]:
@@ -32,12 +25,6 @@ def shares_plain(lines: list[tuple[int, int]]) -> tuple[list[int], list[int], in
         [sums[b] for b in best] + [0] * (2 - len(best)) + [sum(sums.values())],
         len(sums),
     )
-
-
-@given(st.lists(st.text() | st.text(alphabet="aZ9是かไท\u0e34\u0301é😀\0 \n"), max_size=8), st.integers(0, 3))
-def test_letters(texts, start):
-    data, offsets = text_column(pa.array(texts, pa.string()).slice(start))
-    assert letters_of(data, offsets, 4).tolist() == [letters_plain(text, 4) for text in texts[start:]]
 
 
 @given(st.lists(st.text(alphabet="ab\n\r是"), max_size=8), st.integers(0, 3))
