@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gristmill.pipeline.ablate.length import Length, length_of, stages_of, too_small
+from gristmill.pipeline.ablate.length import Length, length_of, longer_than_control, stages_of, too_small
 from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan, Loaded
+from gristmill.pipeline.ablate.protocols import Protocol
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.look.token_sets import the_set
 from gristmill.pipeline.recipe.fingerprint import stamp
@@ -51,7 +52,8 @@ class CheckedPlan:
     fingerprints: dict[str, str]  # of those that could be opened
     sizes: dict[str, SetSize]  # after simulated epoching
     share: float  # of every set that simulated epoching keeps
-    length: Length
+    length: Length  # of the control's runs
+    longer: dict[str, float]  # by arm, times the control's updates; once unless given
     meta: ShardMeta
     shape: DecoderShape  # of the model
     tokenizer: Path
@@ -62,6 +64,10 @@ class CheckedPlan:
     layout: dict[str, Any]  # fields of `training` that `parallel: auto` chose
     layout_of_base: dict[str, Any]  # the same, but for the rows of a step where its updates have others
     warnings: list[str]
+    protocol: Protocol
+
+    def length_of(self, arm: str) -> Length:
+        return self.length.times(self.longer.get(arm, 1.0), self.protocol)
 
 
 def check_plan(
@@ -85,7 +91,9 @@ def check_plan(
     length = length_of(loaded, sets.meta.row_length)
     share = min(1.0, length.tokens / plan.stands_for) if plan.stands_for else 1.0
     sizes = {name: size_of(each, share) for name, each in sets.shards.items() if not sets.faults[name]}
-    arms = _checked_arms(loaded, sets, length, sizes)
+    longer = longer_than_control(plan, sizes)
+    lengths = {arm: length.times(longer.get(arm, 1.0), plan.protocol) for arm in (CONTROL, *plan.arms)}
+    arms = _checked_arms(loaded, sets, lengths, sizes)
     layout, layout_of_base = _layout(loaded, sets, shape, length, on_gpu, only_planned, note)
     check_evaluation(loaded, plan.evaluate)
     return CheckedPlan(
@@ -94,6 +102,8 @@ def check_plan(
         sizes=sizes,
         share=share,
         length=length,
+        longer=longer,
+        protocol=plan.protocol,
         meta=sets.meta,
         shape=shape,
         tokenizer=tokenizer,
@@ -108,6 +118,11 @@ def check_plan(
 
 
 # --- sets -------------------------------------------------------------------------------------------------------------
+
+
+def place_of(loaded: Loaded, name: str) -> Path:
+    """The folder that a packed set is in."""
+    return loaded.place(str(loaded.plan.sets[name].shards))
 
 
 @dataclass
@@ -129,7 +144,7 @@ class _Sets:
         return self.reference.meta
 
     def folder(self, name: str, loaded: Loaded) -> Path:
-        return self.shards[name].folder if name in self.shards else loaded.place(loaded.plan.sets[name])
+        return self.shards[name].folder if name in self.shards else place_of(loaded, name)
 
     def compare(self) -> None:
         """Adds as a fault where a set is unlike the control's; RunFailed of a vital one."""
@@ -228,7 +243,7 @@ class _Arms:
     warnings: list[str] = field(default_factory=list)
 
 
-def _checked_arms(loaded: Loaded, sets: _Sets, length: Length, sizes: Mapping[str, SetSize]) -> _Arms:
+def _checked_arms(loaded: Loaded, sets: _Sets, lengths: Mapping[str, Length], sizes: Mapping[str, SetSize]) -> _Arms:
     plan, arms = loaded.plan, _Arms()
     arm_of_rows: dict[object, str] = {}
     for arm in (CONTROL, *plan.arms):
@@ -250,7 +265,7 @@ def _checked_arms(loaded: Loaded, sets: _Sets, length: Length, sizes: Mapping[st
                 " would be the same"
             )
             continue
-        stages = stages_of(plan, arm, length)
+        stages = stages_of(plan, arm, lengths[arm])
         rare = [name for weights, _ in stages for name in too_small(shares_of_rows(weights, sizes))]
         if rare:
             problem = f"{rare[0]}: less than one row in 1,000 would be of it; give it more weight, or leave it out"
@@ -295,7 +310,7 @@ def _opened(loaded: Loaded, names: list[str], vital: list[str]) -> tuple[dict[st
     shards, faults = {}, {}
     for name in names:
         try:
-            shards[name] = open_shards(the_set(str(loaded.place(loaded.plan.sets[name])), None))
+            shards[name] = open_shards(the_set(str(place_of(loaded, name)), None))
         except BadShards as error:
             if name in vital:
                 raise loaded.wrong(("sets", name), str(error)) from error

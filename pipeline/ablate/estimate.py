@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import cast
@@ -67,9 +68,8 @@ def estimate(ready: PreparedAblation, trial: Trial, begun: float) -> Estimate:
         trial.training(job["training"]["updates"], job["training"]["rows_per_update"])
         for job in [*([ready.base] if ready.base else []), *ready.jobs]
     ]
-    updates = ready.checked.length.updates
-    every = evaluate["every"] or updates
-    points = -(-updates // every) * trial.token * trial.tokens_on_the_way
+    updates = sum(job["training"]["updates"] for job in ready.jobs) / max(1, len(ready.jobs))
+    points = math.ceil(updates / (evaluate["every"] or updates)) * trial.token * trial.tokens_on_the_way
     base = trial.start + training[0] if ready.base else 0.0
     of_runs = training[1:] if ready.base else training
     each = trial.start + points + trial.measuring + sum(of_runs) / max(1, len(of_runs))

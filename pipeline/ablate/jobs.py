@@ -66,7 +66,7 @@ def arm_jobs(
     for run in runs_of(plan):
         if run.arm in checked.problems:
             continue
-        length = checked.length.times(run.length, plan.protocol)
+        length = checked.length_of(run.arm).times(run.length, plan.protocol)
         asked = plan.training_of(run.arm)
         if run.second_rate and plan.second_rate is not None:
             asked = asked.at_rate(plan.second_rate)

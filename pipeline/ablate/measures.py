@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from gristmill.kernels.base.types import Floats
-from gristmill.mixing.verdicts.paired import Better, Errors, Paired, bootstrap, errors, paired
+from gristmill.mixing.verdicts.paired import Better, Errors, Paired, errors, paired
 from gristmill.mixing.verdicts.power import detectable
 from gristmill.mixing.verdicts.spread import Deviation, Spread, spread
 from gristmill.pipeline.ablate.plan import CONTROL, Evaluate
@@ -25,7 +25,6 @@ from gristmill.pipeline.train.records import Run
 
 Scores = Mapping[tuple[str, int], pa.Table]  # items by arm and seed
 Runs = Mapping[Run, pa.Table]  # items of every run
-DRAWS = 10_000
 Places = npt.NDArray[np.int64]
 
 
@@ -158,9 +157,6 @@ def difference_facts(
 ) -> DifferenceRecord:
     """What ablation.json says of one arm on one measure."""
     low, high = measured.interval(confidence)
-    resampled = (
-        bootstrap(pairs, DRAWS, 0, confidence) if measured.seeds > 1 and measured.clusters > 1 else (math.nan, math.nan)
-    )
     control = float(pairs.control_S.mean())
     return {
         "set": measure.name,
@@ -179,7 +175,6 @@ def difference_facts(
         }
         if control > 0
         else None,
-        "bootstrap": {"low": number(resampled[0]), "high": number(resampled[1])},
         "seeds_error": number(measured.seeds_error),
         "items_error": number(measured.items_error),
         "effective_clusters": measured.clusters,

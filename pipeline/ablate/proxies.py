@@ -32,9 +32,10 @@ def with_mixes(loaded: Loaded) -> Loaded:
     if plan.proxies is None:
         return loaded
     tokens = {}
-    for name, folder in plan.sets.items():
+    for name, corpus in plan.sets.items():
         try:
-            tokens[name] = float(open_shards(the_set(str(loaded.place(folder)), None)).index.total("tokens"))
+            folder = loaded.place(str(corpus.shards))
+            tokens[name] = float(open_shards(the_set(str(folder), None)).index.total("tokens"))
         except BadShards as error:
             raise loaded.wrong(("sets", name), str(error)) from error
     try:

@@ -7,7 +7,7 @@ import io
 import math
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -107,9 +107,16 @@ class Judged:
     changed_places: list[list[str]] = field(default_factory=list)
 
 
-def judged(plan: AblationPlan, runs: Runs, problems: dict[str, str], on_the_way: OnTheWay, updates: int) -> Judged:
+def judged(
+    plan: AblationPlan,
+    runs: Runs,
+    problems: dict[str, str],
+    on_the_way: OnTheWay,
+    updates: int,
+    longer: Mapping[str, float],
+) -> Judged:
     """Measures, and every arm with its differences and verdict. One that has fewer than two seeds beside the control's
-    has a problem instead, or was not run. `updates` are a run's, `on_the_way` what was measured during the control's.
+    has a problem instead, or was not run. `updates` are those of the control's runs, `longer` how many times as many an arm's have.
     """
     scores, at_second = scores_of(runs, plan.orders), scores_of(runs, plan.orders, second_rate=True)
     control = [seed for seed in plan.seeds if (CONTROL, seed) in scores]
@@ -126,7 +133,7 @@ def judged(plan: AblationPlan, runs: Runs, problems: dict[str, str], on_the_way:
     found = {arm: errors(compared(scores, arm, own, target)) for arm, own in whole.items()}
     adjusted = dict(zip(found, holm([each.chance() for each in found.values()]), strict=True))
     guards = _guards(plan, scores, whole, measures)
-    curve = curve_of(plan, runs, on_the_way, updates, target)
+    curves = {measure.task: curve_of(plan, runs, on_the_way, updates, measure) for measure in measures}
     second = {arm: at_second_rate(plan, at_second, arm, first, target) for arm, first in found.items()}
     arms = []
     for arm in plan.arms:
@@ -134,8 +141,11 @@ def judged(plan: AblationPlan, runs: Runs, problems: dict[str, str], on_the_way:
             arms.append(_without(plan, arm, problems.get(arm)))
             continue
         own = _arm(plan, arm, runs, seeds[arm], measures, adjusted[arm], guards.get(arm), second[arm])
-        level = float(np.mean([*levels_of(scores, CONTROL, seeds[arm], target).values()]))
-        own["multiplier"] = multiplier_facts(curve, level, found[arm], target, plan.confidence)
+        for measure, row in zip(measures, own["differences"], strict=True):
+            level = float(np.mean([*levels_of(scores, CONTROL, seeds[arm], measure).values()]))
+            off = errors(compared(scores, arm, seeds[arm], measure))
+            times = longer.get(arm, 1.0)
+            row["multiplier"] = multiplier_facts(curves[measure.task], level, off, measure, plan.confidence, times)
         arms.append(own)
     return Judged(
         [measure.facts(levels_of(scores, CONTROL, control, measure)) for measure in measures],
@@ -238,7 +248,6 @@ def _without(plan: AblationPlan, arm: str, problem: str | None) -> ArmRecord:
         "verdict": None,
         "differences": [],
         "second_rate": None,
-        "multiplier": None,
     }
 
 

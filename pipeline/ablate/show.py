@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gristmill.pipeline.ablate.plan import CONTROL
-from gristmill.pipeline.formatting import as_energy, as_seconds
+from gristmill.pipeline.formatting import as_energy, as_number, as_seconds
 from gristmill.pipeline.json_types import JSON
 from gristmill.pipeline.progress.terminal import in_words
 from gristmill.pipeline.report.ablation_record import AblationRecord, as_compute, bound
@@ -28,6 +28,7 @@ from gristmill.pipeline.train.records import Job, JobResult, run_of
 
 Event = dict[str, JSON]
 
+POINTS = 6  # of a curve in a terminal
 BEST, MEASURES = 10, 4  # proxy runs, and tasks of each, that are shown
 LOOKS = 0.5  # seconds between two looks at the jobs at work
 COLOURS = {"adopt": "green", "reject": "red", "disagree": "yellow", "inconclusive": "yellow"}
@@ -278,7 +279,7 @@ def verdicts(record: AblationRecord) -> TerminalTable:
                 arm["name"],
                 f"{found['difference']:+.5f}",
                 f"{bound(found['low'])} to {bound(found['high'])}",
-                as_compute(arm.get("multiplier")),
+                as_compute(found.get("multiplier")),
                 f"{arm['p_holm']:.3g}",
                 f"{guard['rise']:+.2%} ({_up_to(guard['high'])})" if guard else "none",
                 Text(word, style=COLOURS[word]),
@@ -321,7 +322,7 @@ def reasons(record: AblationRecord) -> list[str]:
 
 def others(record: AblationRecord) -> TerminalTable:
     """All other measures: the guard, and those that decide nothing."""
-    heads = ("arm", "measure", "control", "difference", "interval", "better")
+    heads = ("arm", "measure", "control", "difference", "interval", "compute", "better")
     rows = []
     levels = {measure["task"]: measure["control"]["mean"] for measure in record["measures"]}
     for arm in record["arms"]:
@@ -335,10 +336,26 @@ def others(record: AblationRecord) -> TerminalTable:
                     f"{levels[found['task']]:.4f}",
                     f"{found['difference']:+.5f}",
                     f"{bound(found['low'])} to {bound(found['high'])}",
+                    as_compute(found.get("multiplier")),
                     f"{found['better']} {found['unit']}",
                 )
             )
-    return TerminalTable.of("reported", heads, rows, words={0, 1, 5})
+    return TerminalTable.of("reported", heads, rows, words={0, 1, 6})
+
+
+def curves(record: AblationRecord) -> TerminalTable | None:
+    """The target, and each domain of it, by the tokens that a run has seen."""
+    found = record.get("curves") or []
+    at = sorted({tokens for curve in found for tokens in curve["tokens"]})
+    if not at:
+        return None
+    shown = [at[round(k * (len(at) - 1) / (POINTS - 1))] for k in range(POINTS)] if len(at) > POINTS else at
+    rows = []
+    for curve in found:
+        values = dict(zip(curve["tokens"], curve["mean"], strict=True))
+        rows.append((curve["task"], curve["arm"], *(f"{values[each]:.3f}" if each in values else "" for each in shown)))
+    heads = ("bits per byte after tokens", "arm", *(as_number(tokens) for tokens in shown))
+    return TerminalTable.of("on the way, on a part of the target's documents", heads, rows, words={0, 1})
 
 
 def cost_line(record: AblationRecord) -> str:

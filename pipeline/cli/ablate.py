@@ -111,7 +111,7 @@ def show_estimate(ready: PreparedAblation, screen: Console) -> None:
 
 def show_record(record: AblationRecord, folder: Path, as_json: bool) -> None:
     """Tables, or JSON; arms that failed are an error once everything else has been said."""
-    from gristmill.pipeline.ablate.show import cost_line, others, proxy_runs, reasons, verdicts
+    from gristmill.pipeline.ablate.show import cost_line, curves, others, proxy_runs, reasons, verdicts
     from gristmill.pipeline.report.ablation_record import remarks
 
     if as_json:
@@ -123,6 +123,8 @@ def show_record(record: AblationRecord, folder: Path, as_json: bool) -> None:
             show.print(escape(line), soft_wrap=True)
         if any(len(arm["differences"]) > 1 for arm in record["arms"]):
             show.print(others(record))
+        if (table := curves(record)) is not None:
+            show.print(table)
         show.print(escape(cost_line(record)))
         show.print(f"results: {escape(str(folder / 'ablation.json'))}", soft_wrap=True)
         show.print(f"report: {escape((folder.resolve() / 'ablation.html').as_uri())}", soft_wrap=True)

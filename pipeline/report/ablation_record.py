@@ -16,13 +16,6 @@ class RelativeRecord(TypedDict):
     high: float | None
 
 
-class BoundsRecord(TypedDict):
-    """An interval; null where it is unbounded."""
-
-    low: float | None
-    high: float | None
-
-
 class DeviationRecord(TypedDict):
     """A standard deviation with its 95 % interval."""
 
@@ -53,7 +46,6 @@ class DifferenceRecord(TypedDict):
     low: float | None
     high: float | None
     relative: RelativeRecord | None
-    bootstrap: BoundsRecord
     seeds_error: float | None
     items_error: float | None
     effective_clusters: NotRequired[float]
@@ -61,6 +53,7 @@ class DifferenceRecord(TypedDict):
     p: float
     detectable: float | None
     by_seed: dict[str, float]
+    multiplier: NotRequired[MultiplierRecord | None]  # of the target and its domains; of all with lengths in the plan
 
 
 class LevelRecord(TypedDict):
@@ -173,7 +166,7 @@ class ArmRecord(TypedDict):
     weights: NotRequired[dict[str, float]]
     epochs: NotRequired[dict[str, float] | None]
     reading: NotRequired[ReadingRecord | None]
-    multiplier: NotRequired[MultiplierRecord | None]
+    tokens: NotRequired[int]  # of a run, padding counted
     second_rate: NotRequired[SecondRateRecord | None]
 
 
@@ -218,6 +211,7 @@ class SetRecord(TypedDict):
     folder: str
     fingerprint: str | None
     share: float | None
+    left_out: int | None  # documents with held-out texts; null: shards, which were not searched
     rows: int | None
     tokens: int | None
 
@@ -259,6 +253,15 @@ class ProxyRecord(TypedDict):
     levels: dict[str, float]
 
 
+class CurveRecord(TypedDict):
+    """The target, or a domain of it, as the runs of an arm go on: means over its runs, by tokens with padding."""
+
+    arm: str
+    task: str
+    tokens: list[int]
+    mean: list[float]
+
+
 class AblationRecord(TypedDict, total=False):
     """All of it."""
 
@@ -281,6 +284,7 @@ class AblationRecord(TypedDict, total=False):
     warnings: list[str]
     measures: list[MeasureRecord]
     arms: list[ArmRecord]
+    curves: list[CurveRecord]
     proxies: list[ProxyRecord] | None
     winner: WinnerRecord | None
     power: PowerRecord | None

@@ -50,7 +50,7 @@ def mix_from(value: JSON) -> JSON:
     return {value: 1.0} if isinstance(value, str) else value
 
 
-def _sets_from(value: JSON) -> JSON:
+def sets_from(value: JSON) -> JSON:
     """A folder is the one set."""
     return {"shards": value} if isinstance(value, str) else value
 
@@ -114,6 +114,9 @@ class TextSet(Settings):
     most: Annotated[
         int | None, Field(ge=2, description="so many documents, by hash of their text; all unless given")
     ] = None
+    unwrap: Annotated[
+        bool, Field(description="join the lines of a paragraph, where a text breaks them at a width, as books do")
+    ] = False
 
 
 class Choices(Settings):
@@ -229,12 +232,6 @@ class RunPlan(Settings):
     name: str  # of the run or ablation, and of its folder
     out: str | None = None  # out/NAME beside the plan unless given
     description: str | None = None  # for the record
-    sets: Annotated[
-        dict[str, str],
-        BeforeValidator(_sets_from),
-        Field(min_length=1, description="a folder of token shards, or several by name; a run's folder works too"),
-        Also("string"),
-    ]
     order: Annotated[
         Order,
         Field(
@@ -280,6 +277,12 @@ class RunPlan(Settings):
 class TrainPlan(RunPlan):
     """A training run as a person writes it down."""
 
+    sets: Annotated[
+        dict[str, str],
+        BeforeValidator(sets_from),
+        Field(min_length=1, description="a folder of token shards, or several by name; a run's folder works too"),
+        Also("string"),
+    ]
     mix: Annotated[
         Mix | None, Field(description="what each set gives, in shares of tokens; as many as it has unless given")
     ] = None
