@@ -65,9 +65,7 @@ def verdicts(world: World, count: int, seed: int) -> dict[str, int]:
     return counts
 
 
-def covered(
-    seeds: int, clusters: int, share_of_seeds: float, count: int, seed: int, spread: float = 0.0
-) -> float:
+def covered(seeds: int, clusters: int, share_of_seeds: float, count: int, seed: int, spread: float = 0.0) -> float:
     """Share of `count` 95 % intervals that hold the truth, where this share of the mean's variance comes from seeds.
 
     `spread`: the deviation of the logarithm of a cluster's size.

@@ -150,4 +150,6 @@ def test_a_curve_from_measurements_on_the_way(tmp_path: Path) -> None:
     record = write_example(tmp_path)
     found = record["arms"][0]["differences"][0]["multiplier"]
     assert found["curve"] == "on the way" and found["value"] > 1
-    assert json.loads((tmp_path / "out" / "ablation.json").read_text())["arms"][0]["differences"][0]["multiplier"] == found
+    assert (
+        json.loads((tmp_path / "out" / "ablation.json").read_text())["arms"][0]["differences"][0]["multiplier"] == found
+    )

@@ -162,6 +162,7 @@ def test_matched_in_epochs_each_arm_reads_its_own_data_as_often(tmp_path: Path) 
         (("documents: theirs,", "documents: both,"), "sets.theirs.documents: JSON lines and Parquet; name one of them"),
         (("text: content", "text: contents"), "no column 'contents'; did you mean content?"),
         (("run: out/web", "run: out/none"), "sets.ours.run: {0}/out/none: no run is here"),
+        (("run: out/web", "run: out/web"), "sets.ours.run: {0}/out/web: the run is failed; run its recipe again first"),
         (("run: out/web", "run: out/web, text: body"), "sets.ours: text is the column of documents"),
         (("run: out/web", "run: out/web, documents: x"), "sets.ours: one of documents, run and shards was expected"),
         (("{run: out/web}", "{rnu: out/web}"), "sets.ours.rnu: no such field; did you mean run?"),
@@ -182,9 +183,10 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, change: tuple[str, st
         (tmp_path / name).mkdir()
         for file, content in files.items():
             save(tmp_path / name / file, content)
-    save(tmp_path / "out" / "web" / "run.json", b'{"status": "done"}')
+    save(tmp_path / "out" / "web" / "run.json", b'{"status": "failed"}')
     assert change[0] in PLAN
-    plan = make_plan(tmp_path, PLAN.replace(*change))
+    text = PLAN if "run:" in change[0] else PLAN.replace("{run: out/web}", "{documents: others.parquet}")
+    plan = make_plan(tmp_path, text.replace(*change))
     with pytest.raises(RecipeError) as error:
         pack_corpora(load(plan), tmp_path / "out" / "compared", True, print)
     assert message.format(tmp_path) in str(error.value) and "\n" not in str(error.value)
