@@ -29,7 +29,7 @@ from gristmill.pipeline.ablate.plan import Corpus, Loaded
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.formatting import nearest
-from gristmill.pipeline.inputs.columns import column_names, texts_in
+from gristmill.pipeline.inputs.columns import pieces_of, texts_in
 from gristmill.pipeline.inputs.files import list_at
 from gristmill.pipeline.interchange.documents import files_in
 from gristmill.pipeline.look.token_sets import sets_in, the_set
@@ -178,7 +178,7 @@ def _source_of(loaded: Loaded, name: str, corpus: Corpus) -> Source | None:
         )
         raise RecipeError(f"{who}: {what}, such as {addresses[0].rstrip('/')}/*.parquet")
     for file in files:
-        names = column_names([file])
+        names = next(pieces_of(file), pa.table({})).column_names
         if names and corpus.text not in names:
             what = f"{file.address}: no column {corpus.text!r}{nearest(corpus.text, names)}"
             raise loaded.wrong(("sets", name, "text"), what)
