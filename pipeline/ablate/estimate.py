@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
-from rich.text import Text
 
 from gristmill.pipeline.ablate.length import in_words, weights_of
 from gristmill.pipeline.ablate.plan import CONTROL
 from gristmill.pipeline.ablate.rules import power_in_words
 from gristmill.pipeline.ablate.run import PreparedAblation
-from gristmill.pipeline.formatting import as_seconds, one_line
+from gristmill.pipeline.formatting import as_seconds
 from gristmill.pipeline.tables import TerminalTable
 from gristmill.pipeline.train.records import Job
 from gristmill.pipeline.train.trial import Trial, try_job
@@ -106,9 +105,6 @@ def foreseen(ready: PreparedAblation, found: Estimate | None) -> TerminalTable:
         mix = ", ".join((plan.base.mix if plan.base else None) or ())
         lines.append(("base", updates * rows * ready.checked.meta.row_length, updates, mix, "", "", ""))
     for arm in (CONTROL, *list(plan.arms)[:SHOWN]):
-        if arm in ready.checked.problems:
-            lines.append((arm, "", "", Text(one_line(ready.checked.problems[arm]), style="red"), "", "", ""))
-            continue
         job = next(job for job in ready.jobs if job["arm"] == arm)
         tokens = job["training"]["updates"] * job["training"]["rows_per_update"] * ready.checked.meta.row_length
         weights = weights_of(plan, arm, ready.checked.length)

@@ -57,17 +57,12 @@ def length_of(loaded: Loaded, row_length: int) -> Length:
     return Length(updates, before, plan.training.rows_per_update, row_length)
 
 
-def longer_than_control(plan: AblationPlan, sizes: Mapping[str, SetSize]) -> dict[str, float]:
-    """By arm, how many times the control's updates its runs have. Under `match: epochs` as many as its data are larger,
+def lengths_of(plan: AblationPlan, length: Length, sizes: Mapping[str, SetSize]) -> dict[str, Length]:
+    """Of the runs of control and arms. Under `match: epochs` an arm's are as many times longer as its data are larger,
     so that both are gone through equally often."""
-    if plan.match == "tokens":
-        return {}
-
-    def rows(arm: str) -> int:
-        return sum(sizes[name].rows for name in plan.arm(arm).weights)
-
-    there = [arm for arm in plan.arms if all(name in sizes for name in plan.arms[arm].weights)]
-    return {arm: rows(arm) / rows(CONTROL) for arm in there}
+    rows = {arm: sum(sizes[name].rows for name in plan.arm(arm).weights) for arm in (CONTROL, *plan.arms)}
+    epochs = plan.match == "epochs"
+    return {arm: length.times(rows[arm] / rows[CONTROL] if epochs else 1.0, plan.protocol) for arm in rows}
 
 
 def stages_of(plan: AblationPlan, arm: str, length: Length) -> list[tuple[dict[str, float], int]]:

@@ -123,8 +123,6 @@ def run(
             face.note(power_in_words(ready.power, ready.unit))
         for warning in ready.warnings:
             face.note(f"warning: {warning}")
-        for arm, problem in ready.checked.problems.items():
-            face.note(f"{arm}: {problem}")
         wanted = [job for job in ready.jobs if only is None or job["arm"] in (CONTROL, only)]
         results: dict[str, JobResult] = {}
         everything = [*([ready.base] if ready.base else []), *wanted]
@@ -261,7 +259,7 @@ def _curves(ready: PreparedAblation, on_the_way: OnTheWay) -> list[CurveRecord]:
 def _record(ready: PreparedAblation, results: dict[str, JobResult], runs: Runs, start: float) -> AblationRecord:
     plan, found = ready.plan, ready.checked
     scores = scores_of(runs, plan.orders)
-    problems = dict(found.problems)
+    problems: dict[str, str] = {}
     for job in ready.jobs:
         result = results.get(job["folder"])
         if result is not None and "failed" in result:
@@ -272,7 +270,7 @@ def _record(ready: PreparedAblation, results: dict[str, JobResult], runs: Runs, 
     if plan.proxies is None:
         on_the_way = _on_the_way(ready, runs)
         curves = _curves(ready, on_the_way)
-        longer = {arm: found.length_of(arm).updates / found.length.updates for arm in plan.arms}
+        longer = {arm: length.updates / found.length.updates for arm, length in found.lengths.items()}
         told = judged(plan, runs, problems, on_the_way, found.length.updates, longer)
     else:
         measures, arms, proxies = proxies_of(plan, scores, problems)
@@ -283,7 +281,7 @@ def _record(ready: PreparedAblation, results: dict[str, JobResult], runs: Runs, 
     status = "failed" if not measures else "done" if all(arm["status"] == "done" for arm in arms) else "partial"
     for facts in arms if proxies is None else ():  # which of hundreds of mixes would fill the record
         facts["weights"] = weights_of(plan, facts["name"], found.length)
-        facts["tokens"] = found.length_of(facts["name"]).tokens
+        facts["tokens"] = found.lengths[facts["name"]].tokens
         facts["epochs"] = found.epochs.get(facts["name"])
         facts["reading"] = ready.readings.get(facts["name"])
     schedule = ready.jobs[0]["training"]["schedule"] if ready.jobs else None
@@ -314,11 +312,11 @@ def _record(ready: PreparedAblation, results: dict[str, JobResult], runs: Runs, 
         "sets": {
             name: {
                 "folder": str(found.folders[name]),
-                "fingerprint": found.fingerprints.get(name),
+                "fingerprint": found.fingerprints[name],
                 "share": found.share,
                 "left_out": ready.packed.left_out.get(name),
-                "rows": found.sizes[name].rows if name in found.sizes else None,
-                "tokens": found.sizes[name].tokens if name in found.sizes else None,
+                "rows": found.sizes[name].rows,
+                "tokens": found.sizes[name].tokens,
             }
             for name in found.folders
         },

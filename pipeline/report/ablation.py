@@ -631,7 +631,7 @@ def sets(record: AblationRecord) -> Table:
         (
             str(name),
             str(entry["folder"]),
-            "–" if entry["share"] is None else share(entry["share"]),
+            share(entry["share"]),
             as_number(entry["rows"]),
             as_number(entry["tokens"]),
         )

@@ -209,11 +209,11 @@ class AblationCost(TypedDict, total=False):
 
 class SetRecord(TypedDict):
     folder: str
-    fingerprint: str | None
-    share: float | None
+    fingerprint: str
+    share: float
     left_out: int | None  # documents with held-out texts; null: shards, which were not searched
-    rows: int | None
-    tokens: int | None
+    rows: int
+    tokens: int
 
 
 class ControlRecord(TypedDict, total=False):

@@ -148,7 +148,7 @@ def test_matched_in_epochs_each_arm_reads_its_own_data_as_often(tmp_path: Path) 
     assert ready.checked.folders["ours"] == tmp_path / "out" / "web" / "shards" / "64"  # as the run packed them
     times = {arm: next(iter(epochs.values())) for arm, epochs in ready.checked.epochs.items()}
     assert times["others"] == pytest.approx(times["control"], rel=0.03)
-    assert ready.checked.length_of("others").updates == pytest.approx(2 * ready.checked.length.updates, rel=0.05)
+    assert ready.checked.lengths["others"].updates == pytest.approx(2 * ready.checked.length.updates, rel=0.05)
     assert not any("repetition" in warning for warning in ready.warnings)
     assert any(warning.startswith("sets.ours: not searched") for warning in ready.warnings)
 
