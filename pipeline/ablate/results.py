@@ -9,6 +9,7 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 
@@ -48,39 +49,32 @@ from gristmill.pipeline.report.ablation_record import (
     SecondRateRecord,
     WinnerRecord,
 )
-from gristmill.pipeline.train.records import Job, JobResult
+from gristmill.pipeline.train.records import Job, JobResult, run_of
 
 VERSION = 1
+OUTCOMES = (
+    "loss", "updates", "tokens", "counted", "seconds", "tokens_per_second", "joules", "peak_memory", "refused",
+    "seconds_measuring", "measured_in", "device",
+)  # fmt: skip
 
 
 def job_facts(job: Job, result: JobResult | None, folder: str) -> JobRecord:
     """One line of the list of jobs. What was not measured is null."""
     status = "not run" if result is None else "failed" if "failed" in result else "done"
     outcome: JobResult = result or {}
-    return {
-        "arm": job["arm"],
-        "seed": job["seed"],
-        "order": job.get("order", 0),
-        "second_rate": job.get("second_rate", False),
-        "length": job.get("length", 1.0),
-        "status": status,
-        "error": outcome.get("failed"),
-        "folder": folder,
-        "metrics": f"{folder}/metrics.jsonl",
-        "loss": outcome.get("loss"),
-        "updates": outcome.get("updates"),
-        "tokens": outcome.get("tokens"),
-        "counted": outcome.get("counted"),
-        "seconds": outcome.get("seconds"),
-        "tokens_per_second": outcome.get("tokens_per_second"),
-        "joules": outcome.get("joules"),
-        "peak_memory": outcome.get("peak_memory"),
-        "refused": outcome.get("refused"),
-        "seconds_measuring": outcome.get("seconds_measuring"),
-        "measured_in": outcome.get("measured_in"),
-        "device": outcome.get("device"),
-        "harness": outcome.get("harness", {}),
-    }
+    facts = {name: outcome.get(name) for name in OUTCOMES}
+    return cast(
+        JobRecord,
+        {
+            **run_of(job)._asdict(),
+            "status": status,
+            "error": outcome.get("failed"),
+            "folder": folder,
+            "metrics": f"{folder}/metrics.jsonl",
+            **facts,
+            "harness": outcome.get("harness", {}),
+        },
+    )
 
 
 def cost_of(jobs: Sequence[JobRecord]) -> AblationCost:
@@ -125,8 +119,12 @@ def judged(
     for arm in plan.arms:
         if len(seeds[arm]) == 1 and arm not in problems:
             problems[arm] = "only one seed was finished by it and the control; at least 2 are needed"
+
+    def without(arm: str) -> ArmRecord:
+        return unmeasured(plan, arm, "failed" if arm in problems else "not run", problems.get(arm), [])
+
     if len(control) < 2:
-        return Judged([], [_without(plan, arm, problems.get(arm)) for arm in plan.arms])
+        return Judged([], [without(arm) for arm in plan.arms])
     measures = measures_of(plan.evaluate, scores)
     target = next(m for m in measures if m.role == "target" and m.domain is None)
     whole = {arm: seeds[arm] for arm in plan.arms if arm not in problems and len(seeds[arm]) >= 2}
@@ -138,7 +136,7 @@ def judged(
     arms = []
     for arm in plan.arms:
         if arm not in whole:
-            arms.append(_without(plan, arm, problems.get(arm)))
+            arms.append(without(arm))
             continue
         own = _arm(plan, arm, runs, seeds[arm], measures, adjusted[arm], guards.get(arm), second[arm])
         for measure, row in zip(measures, own["differences"], strict=True):
@@ -219,12 +217,8 @@ def _arm(
     decision = verdict(of_target, better, rise, budget, adjusted, plan.confidence, guard_chance, at_second)
     if plan.second_rate is not None and second is None and decision.word != "inconclusive":
         decision = Verdict("inconclusive", "its runs at the second rate were not finished with two seeds")
-    return {
-        "name": arm,
-        "mix": dict(plan.arms[arm].weights),
-        "status": "done" if len(seeds) == len(plan.seeds) else "partial",
-        "error": None,
-        "seeds": seeds,
+    found = unmeasured(plan, arm, "done" if len(seeds) == len(plan.seeds) else "partial", None, seeds)
+    found |= {
         "p": of_target.chance(),
         "p_holm": adjusted,
         "guard": guard,
@@ -232,23 +226,15 @@ def _arm(
         "differences": differences,
         "second_rate": second,
     }
+    return found
 
 
-def _without(plan: AblationPlan, arm: str, problem: str | None) -> ArmRecord:
-    """An arm that has nothing to say."""
+def unmeasured(plan: AblationPlan, arm: str, status: str, error: str | None, seeds: list[int]) -> ArmRecord:
+    """An arm without anything that compares it."""
     return {
-        "name": arm,
-        "mix": dict(plan.arms[arm].weights),
-        "status": "failed" if problem else "not run",
-        "error": problem,
-        "seeds": [],
-        "p": None,
-        "p_holm": None,
-        "guard": None,
-        "verdict": None,
-        "differences": [],
-        "second_rate": None,
-    }
+        "name": arm, "mix": dict(plan.arms[arm].weights), "status": status, "error": error, "seeds": seeds, "p": None,
+        "p_holm": None, "guard": None, "verdict": None, "differences": [], "second_rate": None,
+    }  # fmt: skip
 
 
 def utilities_csv(plan: AblationPlan, scores: Scores) -> str | None:

@@ -17,7 +17,7 @@ import xxhash
 from gristmill.mixing.verdicts.multiplier import LossCurve, multiplier
 from gristmill.mixing.verdicts.paired import Errors, errors
 from gristmill.mixing.verdicts.power import Noise, detectable, pooled, power
-from gristmill.pipeline.ablate.measures import Measure, Runs, Scores, compared, levels_of, number, scores_of
+from gristmill.pipeline.ablate.measures import Measure, Runs, Scores, compared, levels_of, scores_of
 from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan
 from gristmill.pipeline.report.ablation_record import (
     AblationRecord,
@@ -115,7 +115,7 @@ def at_second_rate(
     found = errors(compared(scores, arm, seeds, target))
     low, high = found.interval(plan.confidence)
     return {
-        "rate": plan.second_rate, "seeds": seeds, "difference": found.mean, "low": number(low), "high": number(high),
+        "rate": plan.second_rate, "seeds": seeds, "difference": found.mean, "low": low, "high": high,
         "agrees": first.mean * found.mean >= 0,
     }  # fmt: skip
 
@@ -157,8 +157,8 @@ def winner_of(
         "selected_difference": chosen[arm],
         "told_on": telling.name if named else f"the other half of {target.name}",
         "difference": told.mean,
-        "low": number(low),
-        "high": number(high),
+        "low": low,
+        "high": high,
         "p": told.chance(),
     }
 
@@ -229,7 +229,7 @@ def power_before(
     found = detectable(noise.errors(len(plan.seeds), clusters), level)
     return {
         "run_sd": noise.run_sd, "cluster_sd": noise.cluster_sd, "clusters": clusters, "seeds": len(plan.seeds),
-        "confidence": level, "detectable": number(found), "source": source,
+        "confidence": level, "detectable": found if math.isfinite(found) else None, "source": source,
     }  # fmt: skip
 
 

@@ -175,19 +175,15 @@ def test_only_one_arm(finished: tuple[Path, dict[str, Any]], tmp_path: Path) -> 
     assert again["arms"][0]["differences"] == record["arms"][0]["differences"]
 
 
-def test_a_corrupt_shard_ends_its_arm_and_no_other(tmp_path: Path) -> None:
+def test_a_corrupt_shard_is_said_before_anything_is_trained(tmp_path: Path) -> None:
     plan, counting = make_plan(tmp_path, tokens=3000), Counting()
     path = tmp_path / "sets" / "noise" / "shard-00000.arrow"
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 255
     path.write_bytes(bytes(data))
-    record = go(plan, tmp_path / "out", counting)
-    assert [(arm["name"], arm["status"]) for arm in record["arms"]] == [
-        ("clean", "done"),
-        ("noise", "failed"),
-    ] and record["status"] == "partial"
-    assert "sets.noise" in record["arms"][1]["error"] and "shard-00000.arrow" in record["arms"][1]["error"]
-    assert [arm for arm, _ in counting.done] == ["base", "control", "clean", "control", "clean"]
+    with pytest.raises(RunFailed, match=r"sets\.noise: .*shard-00000\.arrow"):
+        go(plan, tmp_path / "out", counting)
+    assert counting.done == []
 
 
 def test_a_gpu_out_of_memory_is_said_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
