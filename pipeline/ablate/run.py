@@ -51,7 +51,7 @@ from gristmill.pipeline.train.work import BITS
 from gristmill.trainer.evaluation.multiple_choice import BadQuestions, encode_questions, read_questions
 
 RECORD = "ablation.json"
-MOST_WRAPPED = 0.05  # of a set's characters, in texts whose lines end inside sentences
+MOST_WRAPPED = 0.05  # of a set's characters, in texts with line breaks that may decide
 
 
 class PreparedAblation:
@@ -65,7 +65,7 @@ class PreparedAblation:
         self.loaded, self.out, self.crew = loaded, out, crew
         self.checked: CheckedPlan = check_plan(loaded, out, note, crew.device == "cuda", only_planned)
         self.evaluate = _evaluation(loaded, self.checked.length.updates)
-        warnings, clusters = _looked_at(self.evaluate, self.checked)
+        warnings, clusters = _looked_at(self.evaluate, self.checked, bool(self.packed.left_out))
         self.readings, of_reading = readings_of(self.checked.epochs, self.checked.sizes)
         of_reading = of_reading if self.plan.match == "tokens" else []  # as the plan asks for
         self.warnings = [*self.packed.warnings, *self.checked.warnings, *warnings]
@@ -343,18 +343,31 @@ def _record(ready: PreparedAblation, results: dict[str, JobResult], runs: Runs, 
     return cast(AblationRecord, clean(record))  # type: ignore[arg-type]
 
 
-def _looked_at(evaluate: EvaluationSpec, found: CheckedPlan) -> tuple[list[str], dict[str, float]]:
+def _of_line_breaks(name: str, texts: list[str], of_tools: bool) -> list[str]:
+    """A warning where line breaks of the evaluation may decide: inside sentences, and between paragraphs where sets are
+    of several tools, which join these by one newline or by two."""
+    wrapped = [text for text in texts if is_wrapped(text)]
+    where = "inside sentences, as few web pages do"
+    if not wrapped and of_tools:
+        wrapped, where = (
+            [text for text in texts if "\n" in text],
+            "between paragraphs, by one newline or two as a tool has it",
+        )
+    if sum(map(len, wrapped)) <= MOST_WRAPPED * sum(map(len, texts)):
+        return []
+    return [
+        f"evaluate.texts.{name}: {len(wrapped):,} of {len(texts):,} texts break lines {where}; this alone can turn a"
+        " verdict round: `unwrap: true` puts each text in one line"
+    ]
+
+
+def _looked_at(evaluate: EvaluationSpec, found: CheckedPlan, of_tools: bool) -> tuple[list[str], dict[str, float]]:
     """Warnings, and of each set as how many clusters of one size its own count. Every file of the evaluation is read
     once before anything is trained."""
     warnings, counts = [], {}
     for name, texts in evaluate["texts"].items():
         documents = documents_of(name, texts)
-        wrapped = [len(text) for text in documents.texts if is_wrapped(text)]
-        if sum(wrapped) > MOST_WRAPPED * sum(map(len, documents.texts)):
-            warnings.append(
-                f"evaluate.texts.{name}: {len(wrapped):,} of {len(documents.texts):,} texts break their lines inside"
-                " sentences, as few web pages do; this alone can turn a verdict round: `unwrap: true` joins the lines"
-            )
+        warnings += _of_line_breaks(name, documents.texts, of_tools)
         sizes_C = np.bincount(numbered(documents.clusters), [len(text.encode()) for text in documents.texts])
         clusters, alike = len(sizes_C), effective(sizes_C / sizes_C.sum())
         counts[name] = alike

@@ -3,7 +3,6 @@ workers read the same."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -24,7 +23,6 @@ from gristmill.stages.inputs import InputFile
 from gristmill.stages.read.columns import SUFFIXES
 
 LEAST_CLUSTERS = 20  # under so many, an interval over items rests on little
-LINE_END = re.compile(r"(?<=\S)[ \t]*\r?\n[ \t]*(?=\S)")  # inside a paragraph
 BROKEN_LINES = 3  # of a text whose lines are broken inside sentences, at least
 ITEMS = pa.schema(
     [
@@ -99,7 +97,7 @@ def documents_of(name: str, asked: TextsSpec) -> HeldOutDocuments:
         raise RecipeError(f"{who}: no column {missing[0]!r} in {files[0].address}; there are {', '.join(there)}")
     texts = [text or "" for text in with_texts(table, asked["text"], who)[asked["text"]].to_pylist()]
     if asked["unwrap"]:
-        texts = [LINE_END.sub(" ", text) for text in texts]
+        texts = [" ".join(text.split()) for text in texts]
     domains = [word or NO_VALUE for word in _words(table, asked["domain"])] or [name] * len(texts)
     named = _words(table, asked["cluster"])
     clusters = [word or f"{NO_VALUE} {i}" for i, word in enumerate(named)] or [str(i) for i in range(len(texts))]

@@ -115,7 +115,8 @@ class TextSet(Settings):
         int | None, Field(ge=2, description="so many documents, by hash of their text; all unless given")
     ] = None
     unwrap: Annotated[
-        bool, Field(description="join the lines of a paragraph, where a text breaks them at a width, as books do")
+        bool,
+        Field(description="each text in one line: a space for every run of white space, so that no line break counts"),
     ] = False
 
 

@@ -227,22 +227,22 @@ def test_lines_broken_inside_sentences_are_found_and_joined(tmp_path: Path) -> N
     spec: Any = dict.fromkeys(("domain", "cluster", "most")) | {"files": [str(tmp_path / "t.parquet")], "text": "text"}
     assert documents_of("t", spec | {"unwrap": False}).texts[0] == WRAPPED
     joined = documents_of("t", spec | {"unwrap": True}).texts
-    assert joined[0].count("\n") == 2 and "river and the house" in joined[0] and "slept.\n\nThen they went" in joined[0]
-    assert joined[2] == "  two\n\n\nthree four" and not any(map(is_wrapped, joined))
+    assert joined == [" ".join(WRAPPED.split()), "One.", "two three four"]
 
 
-def test_a_warning_names_wrapped_texts(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("text", "where"), [(WRAPPED, "inside sentences"), ("One.\n\nTwo.", "between paragraphs")])
+def test_a_warning_names_line_breaks_that_may_decide(tmp_path: Path, text: str, where: str) -> None:
     plan = make_plan(tmp_path, PLAN.replace("{run: out/web}", "{documents: others.parquet}"))
     pq.write_table(
-        pa.table({"text": [WRAPPED] * 9 + ["One."], "host": list("abcdefghij"), "kind": ["x"] * 10}),
+        pa.table({"text": [text] * 9 + ["One."], "host": list("abcdefghij"), "kind": ["x"] * 10}),
         tmp_path / "prose.parquet",
     )
-    for text, said in (
+    for written, said in (
         (plan.read_text(), True),
         (plan.read_text().replace("cluster: host", "cluster: host, unwrap: true"), False),
     ):
-        plan.write_text(text)
+        plan.write_text(written)
         ready = PreparedAblation(load(plan), tmp_path / "out" / "compared", HERE, print, only_planned=True)
-        found = [warning for warning in ready.warnings if "`unwrap: true` joins the lines" in warning]
-        assert bool(found) == said and all("prose: 9 of 10 texts break their lines" in warning for warning in found)
+        found = [warning for warning in ready.warnings if "`unwrap: true` puts each text in one line" in warning]
+        assert bool(found) == said and all(f"prose: 9 of 10 texts break lines {where}" in warning for warning in found)
     shutil.rmtree(tmp_path / "out")
