@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -67,7 +67,7 @@ class Source:
     reader: str
     addresses: list[str]
     text: str
-    files: list[InputFile]
+    files: Sequence[InputFile]
 
     @property
     def identity(self) -> list[object]:
@@ -300,13 +300,13 @@ class Notes(UI):
         self.say(f"sets.{self.name}: {message}")
 
 
-def _run(loaded: Loaded, name: str, recipe: dict[str, object], folder: Path, here: bool, note: Note) -> int:
+def _run(loaded: Loaded, name: str, recipe: Mapping[str, object], folder: Path, here: bool, note: Note) -> int:
     """Documents with held-out texts, of a set that is packed now."""
     from gristmill.pipeline.recipe.recipe import load
     from gristmill.pipeline.run.run import run
 
     path = folder / f"{name}.yaml"
-    write_whole(path, yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True).encode())
+    write_whole(path, yaml.safe_dump(dict(recipe), sort_keys=False, allow_unicode=True).encode())
     try:
         done = run(load(path), str(folder / name), Where(0 if here else None), Notes(name, note))
     except (RecipeError, RunFailed) as error:

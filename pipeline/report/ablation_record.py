@@ -284,6 +284,7 @@ class AblationRecord(TypedDict, total=False):
     warnings: list[str]
     measures: list[MeasureRecord]
     arms: list[ArmRecord]
+    match: str | None  # tokens, epochs; null with proxies
     curves: list[CurveRecord]
     proxies: list[ProxyRecord] | None
     winner: WinnerRecord | None
@@ -298,7 +299,7 @@ class AblationRecord(TypedDict, total=False):
 
 def remarks(record: AblationRecord) -> list[str]:
     """What holds for the ablation as a whole: its winner, what it could have found, and arms that change places."""
-    lines = []
+    lines = [] if record.get("match") is None else [as_matched(record)]
     winner = record.get("winner")
     if winner is not None:
         lines.append(
@@ -322,6 +323,17 @@ def remarks(record: AblationRecord) -> list[str]:
     for one, other in record.get("changed_places") or []:
         lines.append(f"{one} and {other} change places at the second rate")
     return lines
+
+
+def as_matched(record: AblationRecord) -> str:
+    """By which rule runs were matched, and what each arm read."""
+    arms = [(arm["name"], arm.get("reading")) for arm in record["arms"]]
+    read = (
+        f"{name} {reading['tokens']:,} ({reading['unique_tokens']:,} different, {reading['most_epochs']:.2f} epochs)"
+        for name, reading in [("control", record["control"].get("reading")), *arms]
+        if reading is not None
+    )
+    return f"matched in {record['match']}; tokens of a run: {', '.join(read)}"
 
 
 def as_spread(found: SpreadRecord) -> str:

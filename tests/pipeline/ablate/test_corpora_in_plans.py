@@ -129,6 +129,7 @@ def test_curves_and_multipliers_by_domain(compared: tuple[Path, dict[str, Any], 
     assert table is not None and len(table.rows) == 9
     page = (plan.parent / "out" / "compared" / "ablation.html").read_text()
     assert "Target on the way: long" in page and "tokens</" in page
+    assert f"matched in tokens; tokens of a run: control {record['control']['reading']['tokens']:,} (" in page
 
 
 def test_a_second_start_packs_and_trains_nothing(compared: tuple[Path, dict[str, Any], str]) -> None:
