@@ -110,8 +110,8 @@ def judged(
     longer: Mapping[str, float],
 ) -> Judged:
     """Measures, and every arm with its differences and verdict. One that has fewer than two seeds beside the control's
-    has a problem instead, or was not run. `updates` are those of the control's runs, `longer` how many times as many an arm's have.
-    """
+    has a problem instead, or was not run. `updates` are those of the control's runs, of which an arm's have `longer`
+    times as many."""
     scores, at_second = scores_of(runs, plan.orders), scores_of(runs, plan.orders, second_rate=True)
     control = [seed for seed in plan.seeds if (CONTROL, seed) in scores]
     seeds = {arm: [seed for seed in control if (arm, seed) in scores] for arm in plan.arms}
