@@ -5,7 +5,7 @@ Two things vary. Another seed (weights, order, the rows that are read) gives ano
 (documents, questions) gives another score. Arm and control of one seed share what a seed decides, and both are scored
 on the same items, so differences are taken pair by pair first. Items come in clusters (documents of a host, questions
 on a passage) that vary together, so the cluster is the unit. Scores are ratios (bits per byte = sum of bits / sum of
-bytes; accuracy = right / asked), recomputed from sums in every bootstrap sample.
+bytes; accuracy = right / asked).
 
 **Interval.** Seeds and clusters are crossed (every seed is scored on the same items), so the variance of the mean
 difference has a part of each:
@@ -19,35 +19,32 @@ all are of one size, fewer where a few books outweigh many pages (`effective`). 
 place, 95 % intervals over 20 clusters whose sizes spread as a lognormal of deviation 1.5 hold the truth in 82 % of
 cases where seeds agree; these hold it in 99 %, and at deviation 0.8 in 97 % (92 %). The interval is Student's paired
 one where only seeds vary, the clustered one of Miller (2024) where only items of like clusters do, and between them the
-squares of the two half widths added (Howe 1974; Graybill and Wang 1980). A bootstrap of seeds cannot do this: of 3
-seeds the standard deviation is short by sqrt(2/3) and 1.96 stands where 4.30 belongs. Share of 4,000 intervals of "95
-%" that hold the truth (`benchmarks/training/ablation_trials.py --coverage`), by the share of the variance at this
-number of seeds that comes from seeds (the rest from 60 clusters of one size):
+squares of the two half widths added (Howe 1974; Graybill and Wang 1980). Share of 4,000 intervals of "95 %" that hold
+the truth (`benchmarks/training/ablation_trials.py --coverage`), by the share of the variance at this number of seeds
+that comes from seeds (the rest from 60 clusters of one size):
 
-    seeds  from seeds     here   bootstrap of seeds and clusters
-        2          0%    95.1%   94.9%
-        2         50%    98.9%   87.8%
-        2         90%    96.5%   70.2%
-        2        100%    95.0%   49.2%
-        3          0%    95.5%   93.4%
-        3         50%    98.0%   90.4%
-        3         90%    96.0%   81.3%
-        3        100%    95.3%   76.5%
-        5          0%    95.5%   93.7%
-        5         50%    96.6%   92.5%
-        5         90%    95.5%   87.9%
-        5        100%    94.8%   83.9%
-        8          0%    95.3%   93.5%
-        8         50%    96.3%   91.6%
-        8         90%    95.7%   87.8%
-        8        100%    95.7%   85.6%
+    seeds  from seeds     here
+        2          0%    95.1%
+        2         50%    98.9%
+        2         90%    96.5%
+        2        100%    95.0%
+        3          0%    95.5%
+        3         50%    98.0%
+        3         90%    96.0%
+        3        100%    95.3%
+        5          0%    95.5%
+        5         50%    96.6%
+        5         90%    95.5%
+        5        100%    94.8%
+        8          0%    95.3%
+        8         50%    96.3%
+        8         90%    95.7%
+        8        100%    95.7%
 
-**Bootstrap** (`bootstrap`): seeds drawn with replacement, and clusters drawn once for all seeds, as they are crossed
-(Owen 2007, "pigeonhole"). Items drawn anew within each seed would take what all seeds have in common (a host that the
-arm happens to suit) for noise that more seeds average away. It assumes no distribution, so it is reported beside the
-interval; the verdict is the interval's.
+A two-way bootstrap, the usual advice, is no help: of 3 seeds the standard deviation is short by sqrt(2/3), and 1.96
+stands where 4.30 belongs.
 
-Shapes: S seeds, I items, C clusters, B draws.
+Shapes: S seeds, I items, C clusters.
 """
 
 from __future__ import annotations
@@ -66,8 +63,6 @@ Better = Literal["lower", "higher"]
 
 LEAST_LOG_P = math.log(1e-14)  # below it 1 - p has no digits left
 LARGEST_LOG_P = math.log1p(-1e-12)
-BLOCK = 1 << 22  # counts of a block of draws
-MOST_CLUSTERS = 4096  # of a bootstrap; more are thrown together at random, which changes no variance
 
 
 @dataclass(frozen=True)
@@ -213,45 +208,6 @@ def _corrected(shares_C: Floats) -> Floats:
     """The factor of each squared residual: a residual attributes some of its cluster's own deviation to the mean."""
     factor_C: Floats = 1 / (1 - 2 * shares_C + shares_C @ shares_C)
     return factor_C
-
-
-def bootstrap(paired: Paired, draws: int = 10_000, seed: int = 0, confidence: float = 0.95) -> tuple[float, float]:
-    """The percentile interval of a two-way bootstrap: seeds, and clusters for all seeds together."""
-    random = np.random.default_rng(seed)
-    paired = thrown_together(paired, MOST_CLUSTERS, random)
-    rest = (1 - confidence) / 2
-    low, high = np.quantile(draw_differences(paired, draws, random), [rest, 1 - rest])
-    return float(low), float(high)
-
-
-def draw_differences(paired: Paired, draws: int, random: np.random.Generator) -> Floats:
-    """The mean difference in each of B draws."""
-    seeds, clusters = paired.seeds, paired.clusters
-    found_B = np.empty(draws)
-    block = max(1, BLOCK // clusters)
-    for start in range(0, draws, block):
-        count = min(block, draws - start)
-        of_seeds_BS, of_clusters_BC = draw_counts(random, count, seeds), draw_counts(random, count, clusters)
-        sums_BS = of_clusters_BC @ paired.differences_SC.T
-        sizes_B = of_clusters_BC @ paired.sizes_C
-        top_B = (sums_BS * of_seeds_BS).sum(axis=1) / seeds
-        found_B[start : start + count] = np.divide(top_B, sizes_B, out=np.zeros(count), where=sizes_B > 0)
-    return found_B
-
-
-def draw_counts(random: np.random.Generator, draws: int, things: int) -> Floats:
-    """How often each of `things` is drawn in each of `draws` bootstrap samples (B, things)."""
-    picked = random.integers(0, things, (draws, things)) + np.arange(draws)[:, None] * things
-    times_BT: Floats = np.bincount(picked.ravel(), minlength=draws * things).reshape(draws, things).astype(np.float64)
-    return times_BT
-
-
-def thrown_together(paired: Paired, most: int, random: np.random.Generator) -> Paired:
-    if paired.clusters <= most:
-        return paired
-    group_C = random.permutation(paired.clusters) % most
-    sums = np.stack([np.bincount(group_C, row, most) for row in paired.differences_SC]).astype(np.float64)
-    return Paired(sums, np.bincount(group_C, paired.sizes_C, most).astype(np.float64), paired.control_S)
 
 
 def _sure(error: float, mean: float) -> float:

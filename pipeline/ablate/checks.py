@@ -1,21 +1,16 @@
 """What must hold before anything is trained: shards are what was written, one tokenizer, a vocabulary that the model
-has, no empty arm.
-
-A fault of the control's sets, the base or the evaluation ends the run; one of an arm's own sets is that arm's, and the
-others go on.
-"""
+has, no two arms that are the same run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gristmill.pipeline.ablate.length import Length, length_of, stages_of, too_small
+from gristmill.pipeline.ablate.length import Length, length_of, lengths_of, stages_of, too_small
 from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan, Loaded
-from gristmill.pipeline.errors import RecipeError, RunFailed
-from gristmill.pipeline.look.token_sets import the_set
+from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.recipe.fingerprint import stamp
 from gristmill.pipeline.train.checks import (
     check_evaluation,
@@ -23,6 +18,7 @@ from gristmill.pipeline.train.checks import (
     check_layout,
     chosen_layout,
     model_source,
+    open_set,
     opening_in,
     shape_for,
     tokenizer_of,
@@ -31,8 +27,8 @@ from gristmill.pipeline.train.checks import (
 from gristmill.pipeline.train.facts import read_facts, write_facts
 from gristmill.pipeline.train.feeding import SetSize, epochs_of, order_problem, shares_of_rows, size_of
 from gristmill.pipeline.train.plan import TrainingPlan, facts_of, training_from
-from gristmill.shards.format import BadShards, ShardMeta
-from gristmill.shards.reader import ShardSet, open_shards
+from gristmill.shards.format import ShardMeta
+from gristmill.shards.reader import ShardSet
 from gristmill.shards.verify import verify
 
 if TYPE_CHECKING:
@@ -51,26 +47,30 @@ class CheckedPlan:
     fingerprints: dict[str, str]  # of those that could be opened
     sizes: dict[str, SetSize]  # after simulated epoching
     share: float  # of every set that simulated epoching keeps
-    length: Length
+    lengths: dict[str, Length]  # of the runs of the control and of each arm
     meta: ShardMeta
     shape: DecoderShape  # of the model
     tokenizer: Path
     model: Path | None  # the base that is there already
     before: int | None  # the token that stands before every document of the control's first set
-    problems: dict[str, str]  # by arm
     epochs: dict[str, dict[str, float]]  # by arm and set
     layout: dict[str, Any]  # fields of `training` that `parallel: auto` chose
     layout_of_base: dict[str, Any]  # the same, but for the rows of a step where its updates have others
     warnings: list[str]
+
+    @property
+    def length(self) -> Length:
+        """Of the control's runs."""
+        return self.lengths[CONTROL]
 
 
 def check_plan(
     loaded: Loaded, out: Path, note: Callable[[str], None], on_gpu: bool = False, only_planned: bool = False
 ) -> CheckedPlan:
     plan = loaded.plan
-    sets = _checked_sets(loaded, out, note)
-    tokenizer = _tokenizer(loaded, sets)
-    sets.compare()
+    shards = _opened(loaded, out, note)
+    reference = next(iter(shards.values()))
+    meta, tokenizer = reference.meta, _tokenizer(loaded, reference)
     place: tuple[str, ...] = ("shape",)
     asked = plan.shape
     if plan.base is not None:
@@ -78,85 +78,58 @@ def check_plan(
     model = model_source(loaded, place, asked)
     if (model is not None) != (place == ("base", "model")):
         raise loaded.wrong(place, "a folder or hub id was expected" if model is None else "a shape was expected")
-    shape = shape_for(loaded, place, asked, sets.meta, model)
-    check_fit(loaded, place, sets.meta, shape, sets.reference.folder)
-    length = length_of(loaded, sets.meta.row_length)
+    shape = shape_for(loaded, place, asked, meta, model)
+    check_fit(loaded, place, meta, shape, reference.folder)
+    length = length_of(loaded, meta.row_length)
     share = min(1.0, length.tokens / plan.stands_for) if plan.stands_for else 1.0
-    sizes = {name: size_of(each, share) for name, each in sets.shards.items() if not sets.faults[name]}
-    arms = _checked_arms(loaded, sets, length, sizes)
-    layout, layout_of_base = _layout(loaded, sets, shape, length, on_gpu, only_planned, note)
+    sizes = {name: size_of(each, share) for name, each in shards.items()}
+    lengths = lengths_of(plan, length, sizes)
+    epochs = _epochs_of_arms(loaded, shards, lengths, sizes)
+    layout, layout_of_base = _layout(loaded, shape, length, on_gpu, only_planned, note)
     check_evaluation(loaded, plan.evaluate)
     return CheckedPlan(
-        folders={name: sets.folder(name, loaded) for name in sets.needed},
-        fingerprints={name: each.fingerprint for name, each in sets.shards.items()},
+        folders={name: each.folder for name, each in shards.items()},
+        fingerprints={name: each.fingerprint for name, each in shards.items()},
         sizes=sizes,
         share=share,
-        length=length,
-        meta=sets.meta,
+        lengths=lengths,
+        meta=meta,
         shape=shape,
         tokenizer=tokenizer,
         model=model,
-        before=opening_in(sets.reference),
-        problems=arms.problems,
-        epochs=arms.epochs,
+        before=opening_in(reference),
+        epochs=epochs,
         layout=layout,
         layout_of_base=layout_of_base,
-        warnings=[*arms.warnings, *_tokenizer_warnings(model, tokenizer), *_plan_warnings(plan)],
+        warnings=[*_repeats(epochs), *_tokenizer_warnings(model, tokenizer), *_plan_warnings(plan)],
     )
 
 
 # --- sets -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class _Sets:
-    """The sets of a plan, and what is wrong with each ("" if nothing is). A fault of a vital one ends the run."""
-
-    needed: list[str]
-    vital: list[str]  # of the control and the base
-    shards: dict[str, ShardSet]  # those that can be opened
-    faults: dict[str, str]
-
-    @property
-    def reference(self) -> ShardSet:
-        """The set that all others must be like: the control's first."""
-        return self.shards[self.vital[0]]
-
-    @property
-    def meta(self) -> ShardMeta:
-        return self.reference.meta
-
-    def folder(self, name: str, loaded: Loaded) -> Path:
-        return self.shards[name].folder if name in self.shards else loaded.place(loaded.plan.sets[name])
-
-    def compare(self) -> None:
-        """Adds as a fault where a set is unlike the control's; RunFailed of a vital one."""
-        for name, each in self.shards.items():
-            self.faults[name] = self.faults[name] or unlike(each.meta, self.meta, self.reference.folder)
-            if name in self.vital and self.faults[name]:
-                raise RunFailed(f"sets.{name}: {self.faults[name]}")
-
-
-def _checked_sets(loaded: Loaded, out: Path, note: Callable[[str], None]) -> _Sets:
-    """Opened and verified; RunFailed where a vital one is not what was written."""
-    plan = loaded.plan
+def _opened(loaded: Loaded, out: Path, note: Callable[[str], None]) -> dict[str, ShardSet]:
+    """The sets that runs read, the control's first; all are as they were written, and like that one."""
+    plan, shards = loaded.plan, {}
     of_base = (plan.base.mix or {}) if plan.base else {}
-    vital = list(dict.fromkeys([*plan.control.weights, *of_base]))
-    needed = list(dict.fromkeys([*vital, *(name for arm in plan.arms.values() for name in arm.weights)]))
-    shards, faults = _opened(loaded, needed, vital)
-    faults |= {name: _fault(each, out, note) for name, each in shards.items()}
-    for name in vital:
-        if faults[name]:
-            raise RunFailed(f"sets.{name}: {faults[name]}. The control needs it, so nothing can be compared")
-    return _Sets(needed, vital, shards, faults)
+    of_arms = (name for arm in plan.arms.values() for name in arm.weights)
+    for name in dict.fromkeys([*plan.control.weights, *of_base, *of_arms]):
+        shards[name] = each = open_set(loaded, name, str(plan.sets[name].shards))
+        reference = next(iter(shards.values()))
+        if what := unlike(each.meta, reference.meta, reference.folder):
+            raise loaded.wrong(("sets", name), what)
+        if fault := _fault(each, out, note):
+            raise RunFailed(f"sets.{name}: {fault}")
+    return shards
 
 
-def _tokenizer(loaded: Loaded, sets: _Sets) -> Path:
-    tokenizer, tokenizer_hash = tokenizer_of(loaded, sets.reference.folder)
-    if tokenizer_hash != sets.meta.tokenizer_hash:
+def _tokenizer(loaded: Loaded, reference: ShardSet) -> Path:
+    tokenizer, tokenizer_hash = tokenizer_of(loaded, reference.folder)
+    if tokenizer_hash != reference.meta.tokenizer_hash:
         raise RunFailed(
-            f"evaluate.tokenizer: {tokenizer} is another tokenizer than that of {sets.reference.folder}"
-            f" ({sets.meta.tokenizer}): hash {tokenizer_hash[:12]}, that of the shards {sets.meta.tokenizer_hash[:12]}"
+            f"evaluate.tokenizer: {tokenizer} is another tokenizer than that of {reference.folder}"
+            f" ({reference.meta.tokenizer}): hash {tokenizer_hash[:12]}, that of the shards"
+            f" {reference.meta.tokenizer_hash[:12]}"
         )
     return tokenizer
 
@@ -173,19 +146,17 @@ def training_at(
 
 def _layout(
     loaded: Loaded,
-    sets: _Sets,
     shape: DecoderShape,
     length: Length,
     on_gpu: bool,
     only_planned: bool,
     note: Callable[[str], None],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What `parallel: auto` chooses for runs and base. What a rank would refuse of any
-    run is raised here."""
+    """What `parallel: auto` chooses for runs and base. What a rank would refuse of any run is raised here."""
     from gristmill.trainer.parallel.planner import CHOICES
     from gristmill.trainer.run.settings import Training
 
-    plan, row_length = loaded.plan, sets.meta.row_length
+    plan, row_length = loaded.plan, length.row_length
     ranks = plan.ranks or 1
     rate = plan.training.peak or (plan.base.training.peak if plan.base and plan.base.training else None)
     chosen: dict[str, Any] = {}
@@ -214,53 +185,37 @@ def _layout(
 # --- arms -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class _Arms:
-    """Arms that cannot be run, with the reason, and how often the others go through each set."""
-
-    problems: dict[str, str] = field(default_factory=dict)
-    epochs: dict[str, dict[str, float]] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
-
-
-def _checked_arms(loaded: Loaded, sets: _Sets, length: Length, sizes: Mapping[str, SetSize]) -> _Arms:
-    plan, arms = loaded.plan, _Arms()
+def _epochs_of_arms(
+    loaded: Loaded, shards: Mapping[str, ShardSet], lengths: Mapping[str, Length], sizes: Mapping[str, SetSize]
+) -> dict[str, dict[str, float]]:
+    """How often each arm goes through each set; RecipeError where one cannot be run."""
+    plan, epochs = loaded.plan, {}
     arm_of_rows: dict[object, str] = {}
-    for arm in (CONTROL, *plan.arms):
+    for arm, length in lengths.items():
+        place = (CONTROL,) if arm == CONTROL else ("arms", arm)
         mix = plan.arm(arm).weights
-        broken = [f"sets.{name}: {sets.faults[name]}" for name in mix if sets.faults[name]]
         ordered = "unlocking" in plan.training_of(arm).more
-        for name in mix if not broken else ():
-            if problem := order_problem(sets.shards[name], "buckets" if ordered else plan.order_of(arm, name)):
-                if arm == CONTROL:
-                    raise loaded.wrong((CONTROL,), problem)
-                broken.append(f"sets.{name}: {problem}")
-        if broken:
-            arms.problems[arm] = "; ".join(broken)
-            continue
-        reads = (_rows_of(mix, sets.shards), _ways_of(plan, arm))
-        if (other := arm_of_rows.setdefault(reads, arm)) != arm:
-            arms.problems[arm] = (
-                f"its sets hold the rows of those of {other}, in the same shares and order, so that the runs of both"
-                " would be the same"
-            )
-            continue
+        for name in mix:
+            if problem := order_problem(shards[name], "buckets" if ordered else plan.order_of(arm, name)):
+                raise loaded.wrong(place, problem)
+        if (other := arm_of_rows.setdefault((_rows_of(mix, shards), _ways_of(plan, arm)), arm)) != arm:
+            what = f"its sets hold the rows of those of {other}, in the same shares and order"
+            raise loaded.wrong(place, f"{what}, so that the runs of both would be the same")
         stages = stages_of(plan, arm, length)
-        rare = [name for weights, _ in stages for name in too_small(shares_of_rows(weights, sizes))]
-        if rare:
-            problem = f"{rare[0]}: less than one row in 1,000 would be of it; give it more weight, or leave it out"
-            if arm == CONTROL:
-                raise loaded.wrong(("control",), problem)
-            arms.problems[arm] = f"sets.{problem}"
-            continue
-        arms.epochs[arm] = epochs_of(stages, sizes)
-        arms.warnings += [
-            f"{arm}: {name} is gone through {times:.1f} times;"
-            f" above {MOST_EPOCHS:g} repeats are worth less than new data"
-            for name, times in arms.epochs[arm].items()
-            if times > MOST_EPOCHS
-        ]
-    return arms
+        for rare in (name for weights, _ in stages for name in too_small(shares_of_rows(weights, sizes))):
+            what = "less than one row in 1,000 would be of it; give it more weight, or leave it out"
+            raise loaded.wrong(place, f"{rare}: {what}")
+        epochs[arm] = epochs_of(stages, sizes)
+    return epochs
+
+
+def _repeats(epochs: Mapping[str, Mapping[str, float]]) -> list[str]:
+    return [
+        f"{arm}: {name} is gone through {times:.1f} times; above {MOST_EPOCHS:g} repeats are worth less than new data"
+        for arm, of_sets in epochs.items()
+        for name, times in of_sets.items()
+        if times > MOST_EPOCHS
+    ]
 
 
 def _tokenizer_warnings(model: Path | None, tokenizer: Path) -> list[str]:
@@ -284,27 +239,9 @@ def _plan_warnings(plan: AblationPlan) -> list[str]:
     return warnings
 
 
-def _opened(loaded: Loaded, names: list[str], vital: list[str]) -> tuple[dict[str, ShardSet], dict[str, str]]:
-    """Sets, and what is wrong with those that cannot be opened. A set that is not there at all is a fault of the
-    plan."""
-    shards, faults = {}, {}
-    for name in names:
-        try:
-            shards[name] = open_shards(the_set(str(loaded.place(loaded.plan.sets[name])), None))
-        except BadShards as error:
-            if name in vital:
-                raise loaded.wrong(("sets", name), str(error)) from error
-            faults[name] = str(error)
-        except RecipeError as error:
-            raise loaded.wrong(("sets", name), str(error)) from error
-    return shards, faults
-
-
 def _fault(shards: ShardSet, out: Path, note: Callable[[str], None]) -> str:
     """What is wrong with a set; "" if nothing is. Bytes that were found whole are not read again while size and stamp
     of the files stay."""
-    if len(shards) == 0:
-        return f"{shards.folder}: holds no rows: an arm needs something to learn from"
     path = out / VERIFIED
     verified = read_facts(path, dict)
     stamps = {

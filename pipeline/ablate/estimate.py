@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
-from rich.text import Text
 
 from gristmill.pipeline.ablate.length import in_words, weights_of
 from gristmill.pipeline.ablate.plan import CONTROL
 from gristmill.pipeline.ablate.rules import power_in_words
 from gristmill.pipeline.ablate.run import PreparedAblation
-from gristmill.pipeline.ablate.workers import client_for
-from gristmill.pipeline.engine.cluster import GPU_RESOURCE
-from gristmill.pipeline.formatting import as_seconds, one_line
+from gristmill.pipeline.formatting import as_seconds
 from gristmill.pipeline.tables import TerminalTable
 from gristmill.pipeline.train.records import Job
 from gristmill.pipeline.train.trial import Trial, try_job
@@ -49,14 +47,8 @@ def flops_of_all(ready: PreparedAblation) -> float:
 
 
 def trial_of(ready: PreparedAblation) -> Trial:
-    """The control's first run, tried for a few seconds; in one of the workers where these are elsewhere."""
-    job = cast(Job, {**ready.jobs[0], "begin": {"shape": ready.checked.shape.facts(), "seed": 0}})
-    if ready.crew.scheduler is None:
-        return try_job(job)
-    with client_for(ready.crew) as client:
-        resources = {GPU_RESOURCE: 1} if ready.crew.gpus else None
-        trial: Trial = client.submit(try_job, job, pure=False, resources=resources).result()
-    return trial
+    """The control's first run, tried for a few seconds."""
+    return try_job(cast(Job, {**ready.jobs[0], "begin": {"shape": ready.checked.shape.facts(), "seed": 0}}))
 
 
 def estimate(ready: PreparedAblation, trial: Trial, begun: float) -> Estimate:
@@ -67,9 +59,8 @@ def estimate(ready: PreparedAblation, trial: Trial, begun: float) -> Estimate:
         trial.training(job["training"]["updates"], job["training"]["rows_per_update"])
         for job in [*([ready.base] if ready.base else []), *ready.jobs]
     ]
-    updates = ready.checked.length.updates
-    every = evaluate["every"] or updates
-    points = -(-updates // every) * trial.token * trial.tokens_on_the_way
+    updates = sum(job["training"]["updates"] for job in ready.jobs) / max(1, len(ready.jobs))
+    points = math.ceil(updates / (evaluate["every"] or updates)) * trial.token * trial.tokens_on_the_way
     base = trial.start + training[0] if ready.base else 0.0
     of_runs = training[1:] if ready.base else training
     each = trial.start + points + trial.measuring + sum(of_runs) / max(1, len(of_runs))
@@ -114,9 +105,6 @@ def foreseen(ready: PreparedAblation, found: Estimate | None) -> TerminalTable:
         mix = ", ".join((plan.base.mix if plan.base else None) or ())
         lines.append(("base", updates * rows * ready.checked.meta.row_length, updates, mix, "", "", ""))
     for arm in (CONTROL, *list(plan.arms)[:SHOWN]):
-        if arm in ready.checked.problems:
-            lines.append((arm, "", "", Text(one_line(ready.checked.problems[arm]), style="red"), "", "", ""))
-            continue
         job = next(job for job in ready.jobs if job["arm"] == arm)
         tokens = job["training"]["updates"] * job["training"]["rows_per_update"] * ready.checked.meta.row_length
         weights = weights_of(plan, arm, ready.checked.length)
@@ -128,10 +116,9 @@ def foreseen(ready: PreparedAblation, found: Estimate | None) -> TerminalTable:
         lines.append((f"... and {len(plan.arms) - SHOWN:,} more", "", "", "", "", "", ""))
     note = f"{len(ready.jobs) + (ready.base is not None)} jobs, {flops_of_all(ready):.3g} FLOP of training"
     if found is not None:
-        where = "a worker" if ready.crew.scheduler else "this machine"
         note += (
             f". About {as_seconds(found.seconds)} on {found.workers} worker{'s' if found.workers > 1 else ''}, as"
-            f" tried for a moment on {where}. All jobs together: training {as_seconds(found.training)}, measuring"
+            f" tried for a moment on this machine. All jobs together: training {as_seconds(found.training)}, measuring"
             f" {as_seconds(found.measuring)} ({as_seconds(found.points)} of it on the way), starting"
             f" {as_seconds(found.starting)}"
         )

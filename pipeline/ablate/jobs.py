@@ -58,15 +58,13 @@ def arm_jobs(
     device: str,
     threads: int,
 ) -> list[Job]:
-    """A job for each run of the control and of every arm that has no problem. `base` is the fingerprint of
+    """A job for each run of the control and of every arm. `base` is the fingerprint of
     the job that trains it."""
     plan = loaded.plan
     rate = plan.training.peak or rate_of(plan.base)
     jobs = []
     for run in runs_of(plan):
-        if run.arm in checked.problems:
-            continue
-        length = checked.length.times(run.length, plan.protocol)
+        length = checked.lengths[run.arm].times(run.length, plan.protocol)
         asked = plan.training_of(run.arm)
         if run.second_rate and plan.second_rate is not None:
             asked = asked.at_rate(plan.second_rate)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan, Loaded
 from gristmill.pipeline.ablate.protocols import Protocol
 from gristmill.pipeline.recipe.yaml_lines import Place
-from gristmill.pipeline.train.feeding import blended
+from gristmill.pipeline.train.feeding import SetSize, blended
 from gristmill.pipeline.train.plan import TrainingPlan
 
 
@@ -57,6 +57,14 @@ def length_of(loaded: Loaded, row_length: int) -> Length:
     return Length(updates, before, plan.training.rows_per_update, row_length)
 
 
+def lengths_of(plan: AblationPlan, length: Length, sizes: Mapping[str, SetSize]) -> dict[str, Length]:
+    """Of the runs of control and arms. Under `match: epochs` an arm's are as many times longer as its data are larger,
+    so that both are gone through equally often."""
+    rows = {arm: sum(sizes[name].rows for name in plan.arm(arm).weights) for arm in (CONTROL, *plan.arms)}
+    epochs = plan.match == "epochs"
+    return {arm: length.times(rows[arm] / rows[CONTROL] if epochs else 1.0, plan.protocol) for arm in rows}
+
+
 def stages_of(plan: AblationPlan, arm: str, length: Length) -> list[tuple[dict[str, float], int]]:
     """What a run reads: shares of tokens by set, and for how many rows."""
     control = plan.control.weights
@@ -84,8 +92,10 @@ def in_words(plan: AblationPlan, length: Length) -> str:
         if plan.proxies is None
         else f"proxy runs of {len(plan.arms):,} mixes and of the one by tokens"
     )
+    if plan.match == "epochs":
+        runs += ", each through its own data as often as the control"
     return (
-        f"{runs}; a run is {length.updates:,} updates of "
+        f"{runs}; a run {'of the control ' if plan.match == 'epochs' else ''}is {length.updates:,} updates of "
         f"{length.rows_per_update:,} rows of {length.row_length:,}: {length.tokens:,} tokens{asked}"
     )
 

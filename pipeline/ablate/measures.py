@@ -8,24 +8,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from gristmill.kernels.base.types import Floats
-from gristmill.mixing.verdicts.paired import Better, Errors, Paired, bootstrap, errors, paired
+from gristmill.mixing.verdicts.paired import Better, Errors, Paired, errors, paired
 from gristmill.mixing.verdicts.power import detectable
-from gristmill.mixing.verdicts.spread import Deviation, Spread, spread
+from gristmill.mixing.verdicts.spread import Spread, spread
 from gristmill.pipeline.ablate.plan import CONTROL, Evaluate
 from gristmill.pipeline.errors import RunFailed
-from gristmill.pipeline.report.ablation_record import DeviationRecord, DifferenceRecord, MeasureRecord, SpreadRecord
+from gristmill.pipeline.report.ablation_record import DifferenceRecord, MeasureRecord, SpreadRecord
 from gristmill.pipeline.train.records import Run
 
 Scores = Mapping[tuple[str, int], pa.Table]  # items by arm and seed
 Runs = Mapping[Run, pa.Table]  # items of every run
-DRAWS = 10_000
 Places = npt.NDArray[np.int64]
 
 
@@ -140,27 +140,11 @@ def spread_of(runs: Runs, orders: int, arm: str, seeds: Sequence[int], measure: 
     return spread(np.array(differences_SK))
 
 
-def spread_facts(found: Spread | None) -> SpreadRecord | None:
-    def facts(part: Deviation) -> DeviationRecord:
-        return {"sd": part.sd, "low": part.low, "high": number(part.high), "degrees": part.degrees}
-
-    if found is None:
-        return None
-    return {
-        "run": facts(found.run),
-        "seed": facts(found.seed) if found.seed else None,
-        "order": facts(found.order) if found.order else None,
-    }
-
-
 def difference_facts(
     pairs: Paired, measured: Errors, measure: Measure, seeds: Sequence[int], confidence: float, varies: Spread | None
 ) -> DifferenceRecord:
-    """What ablation.json says of one arm on one measure."""
+    """What ablation.json says of one arm on one measure; `results.clean` makes null of what is infinite."""
     low, high = measured.interval(confidence)
-    resampled = (
-        bootstrap(pairs, DRAWS, 0, confidence) if measured.seeds > 1 and measured.clusters > 1 else (math.nan, math.nan)
-    )
     control = float(pairs.control_S.mean())
     return {
         "set": measure.name,
@@ -170,22 +154,17 @@ def difference_facts(
         "better": measure.better,
         "unit": measure.unit,
         "difference": measured.mean,
-        "low": number(low),
-        "high": number(high),
-        "relative": {
-            "difference": measured.mean / control,
-            "low": number(low / control),
-            "high": number(high / control),
-        }
+        "low": low,
+        "high": high,
+        "relative": {"difference": measured.mean / control, "low": low / control, "high": high / control}
         if control > 0
         else None,
-        "bootstrap": {"low": number(resampled[0]), "high": number(resampled[1])},
-        "seeds_error": number(measured.seeds_error),
-        "items_error": number(measured.items_error),
+        "seeds_error": measured.seeds_error,
+        "items_error": measured.items_error,
         "effective_clusters": measured.clusters,
-        "spread": spread_facts(varies),
+        "spread": cast(SpreadRecord, asdict(varies)) if varies is not None else None,
         "p": measured.chance(),
-        "detectable": number(detectable(measured, confidence)),
+        "detectable": detectable(measured, confidence),
         "by_seed": dict(zip(map(str, seeds), pairs.by_seed.tolist(), strict=True)),
     }
 
@@ -198,8 +177,3 @@ def centred_error(scores: Scores, arms: Sequence[str], arm: str, seeds: Sequence
     mean_SI = np.mean([values_of(scores, other, seeds, measure) for other in arms], axis=0)
     centred = errors(paired(values_of(scores, arm, seeds, measure), mean_SI, measure.sizes, measure.clusters))
     return centred.error * math.sqrt(len(arms) / (len(arms) - 1))
-
-
-def number(value: float) -> float | None:
-    """JSON has no infinity."""
-    return value if math.isfinite(value) else None

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from gristmill.kernels.common.paths import located
 from gristmill.kernels.common.settings import PLACEMENT, Settings, did_you_mean, nearest
@@ -26,6 +26,7 @@ from gristmill.pipeline.train.plan import (
     Evaluation,
     Mix,
     Order,
+    Paths,
     RunPlan,
     ShapeNumbers,
     TextSet,
@@ -33,10 +34,12 @@ from gristmill.pipeline.train.plan import (
     check_patience,
     check_training,
     mix_from,
+    sets_from,
 )
 
 EXAMPLE = "recipes/ablations/candidates.yaml"
 CONTROL = "control"  # the name of its jobs
+LEAST_ENTRIES = 259  # of a vocabulary: every byte has one, and three special tokens
 LONGEST_CELL = 300
 MANY_SEEDS = 1000
 OF_AN_ARM = ("schedule", "average", "unlocking")  # of `training`, what an order may ask for
@@ -68,6 +71,35 @@ def _seeds_from(value: JSON) -> JSON:
 
 
 Seeds = Annotated[tuple[Annotated[int, Field(ge=0, lt=1 << 32)], ...], BeforeValidator(_seeds_from), Also("integer")]
+
+
+class Corpus(Settings):
+    """A set: shards, or documents that are tokenized and packed here, with one tokenizer for all."""
+
+    shards: Annotated[str | None, Field(description="a folder of token shards, or a run that ends in `pack`")] = None
+    documents: Annotated[
+        Paths | None, Field(description="a folder, file or glob of JSON lines or Parquet, also .gz and .zst")
+    ] = None
+    text: Annotated[str, Field(description="the column with the text of the documents")] = "text"
+    run: Annotated[
+        str | None, Field(description="a run: its shards where they fit, else the documents that it keeps")
+    ] = None
+
+    @model_validator(mode="after")
+    def is_one(self) -> Corpus:
+        if sum(given is not None for given in (self.shards, self.documents, self.run)) != 1:
+            raise ValueError("one of documents, run and shards was expected")
+        if self.documents is None and "text" in self.model_fields_set:
+            raise ValueError("text is the column of documents")
+        return self
+
+
+def _corpus_from(value: JSON) -> JSON:
+    """`out/web` is `{shards: out/web}`."""
+    return {"shards": value} if isinstance(value, str) else value
+
+
+OneSet = Annotated[Corpus, BeforeValidator(_corpus_from), Also("string")]
 
 
 class Arm(Settings):
@@ -147,6 +179,35 @@ class Proxies(Settings):
 class AblationPlan(RunPlan):
     """An ablation as a person writes it down."""
 
+    sets: Annotated[
+        dict[str, OneSet],
+        BeforeValidator(sets_from),
+        Field(
+            min_length=1, description="by name: {documents: FOLDER, text: COLUMN}, {run: FOLDER}, or a folder of shards"
+        ),
+        Also("string"),
+    ]
+    tokenizer: Annotated[
+        str | None,
+        Field(
+            description="of sets that are packed here: a folder, tokenizer.json or hub id, or `train`; that of shards in"
+            " the plan unless given, else `train`"
+        ),
+    ] = None
+    vocabulary: Annotated[int, Field(ge=LEAST_ENTRIES, le=1 << 20, description="of a tokenizer that is trained")] = (
+        32_768
+    )
+    row_length: Annotated[
+        int | None,
+        Field(ge=16, description="of sets that are packed here; that of shards in the plan unless given, else 1,024"),
+    ] = None
+    match: Annotated[
+        Literal["tokens", "epochs"],
+        Field(
+            description="tokens: every run reads as many; epochs: every arm reads its data as often as the control its"
+            " own, and `tokens` are the control's"
+        ),
+    ] = "tokens"
     control: Annotated[OneArm, Field(description="a set, or {set: weight}: what arms must beat")]
     arms: Annotated[
         dict[str, OneArm],
@@ -232,6 +293,8 @@ def load(path: Path, text: str | None = None) -> Loaded:
     if plan.proxies is None:
         _check_arms(file, plan)
     _check_base(file, plan)
+    if plan.match == "epochs" and (plan.proxies is not None or not plan.protocol.from_scratch):
+        raise file.wrong(("match",), "epochs is for from_scratch: in other runs most of what is read is the control's")
     _check_repeats(file, plan)
     _check_training(file, plan)
     plan.evaluate.check(file)

@@ -16,6 +16,7 @@ from gristmill.mixing.weights.regmix import draw_candidates
 from gristmill.mixing.weights.supply import Supply
 from gristmill.pipeline.ablate.measures import Scores, levels_of, measures_of
 from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan, Arm, Loaded, Proxies
+from gristmill.pipeline.ablate.results import unmeasured
 from gristmill.pipeline.look.token_sets import the_set
 from gristmill.pipeline.report.ablation_record import ArmRecord, MeasureRecord, ProxyRecord
 from gristmill.shards.format import BadShards
@@ -32,9 +33,10 @@ def with_mixes(loaded: Loaded) -> Loaded:
     if plan.proxies is None:
         return loaded
     tokens = {}
-    for name, folder in plan.sets.items():
+    for name, corpus in plan.sets.items():
         try:
-            tokens[name] = float(open_shards(the_set(str(loaded.place(folder)), None)).index.total("tokens"))
+            folder = loaded.place(str(corpus.shards))
+            tokens[name] = float(open_shards(the_set(str(folder), None)).index.total("tokens"))
         except BadShards as error:
             raise loaded.wrong(("sets", name), str(error)) from error
     try:
@@ -75,15 +77,11 @@ def proxies_of(
     plan: AblationPlan, scores: Scores, problems: Mapping[str, str]
 ) -> tuple[list[MeasureRecord], list[ArmRecord], list[ProxyRecord]]:
     """Measures, and what each run came to, the best by the target first."""
-    arms: list[ArmRecord] = [
-        {
-            "name": arm, "mix": dict(plan.arms[arm].weights), "error": problems.get(arm),
-            "status": "done" if (arm, plan.seeds[0]) in scores else "failed" if arm in problems else "not run",
-            "seeds": [seed for seed in plan.seeds if (arm, seed) in scores],
-            "p": None, "p_holm": None, "guard": None, "verdict": None, "differences": [],
-        }
-        for arm in plan.arms
-    ]  # fmt: skip
+    arms = []
+    for arm in plan.arms:
+        seeds = [seed for seed in plan.seeds if (arm, seed) in scores]
+        status = "done" if seeds else "failed" if arm in problems else "not run"
+        arms.append(unmeasured(plan, arm, status, problems.get(arm), seeds))
     if not scores:
         return [], arms, []
     measures = measures_of(plan.evaluate, scores)

@@ -7,8 +7,9 @@ import io
 import math
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 
@@ -48,39 +49,32 @@ from gristmill.pipeline.report.ablation_record import (
     SecondRateRecord,
     WinnerRecord,
 )
-from gristmill.pipeline.train.records import Job, JobResult
+from gristmill.pipeline.train.records import Job, JobResult, run_of
 
 VERSION = 1
+OUTCOMES = (
+    "loss", "updates", "tokens", "counted", "seconds", "tokens_per_second", "joules", "peak_memory", "refused",
+    "seconds_measuring", "measured_in", "device",
+)  # fmt: skip
 
 
 def job_facts(job: Job, result: JobResult | None, folder: str) -> JobRecord:
     """One line of the list of jobs. What was not measured is null."""
     status = "not run" if result is None else "failed" if "failed" in result else "done"
     outcome: JobResult = result or {}
-    return {
-        "arm": job["arm"],
-        "seed": job["seed"],
-        "order": job.get("order", 0),
-        "second_rate": job.get("second_rate", False),
-        "length": job.get("length", 1.0),
-        "status": status,
-        "error": outcome.get("failed"),
-        "folder": folder,
-        "metrics": f"{folder}/metrics.jsonl",
-        "loss": outcome.get("loss"),
-        "updates": outcome.get("updates"),
-        "tokens": outcome.get("tokens"),
-        "counted": outcome.get("counted"),
-        "seconds": outcome.get("seconds"),
-        "tokens_per_second": outcome.get("tokens_per_second"),
-        "joules": outcome.get("joules"),
-        "peak_memory": outcome.get("peak_memory"),
-        "refused": outcome.get("refused"),
-        "seconds_measuring": outcome.get("seconds_measuring"),
-        "measured_in": outcome.get("measured_in"),
-        "device": outcome.get("device"),
-        "harness": outcome.get("harness", {}),
-    }
+    facts = {name: outcome.get(name) for name in OUTCOMES}
+    return cast(
+        JobRecord,
+        {
+            **run_of(job)._asdict(),
+            "status": status,
+            "error": outcome.get("failed"),
+            "folder": folder,
+            "metrics": f"{folder}/metrics.jsonl",
+            **facts,
+            "harness": outcome.get("harness", {}),
+        },
+    )
 
 
 def cost_of(jobs: Sequence[JobRecord]) -> AblationCost:
@@ -107,10 +101,17 @@ class Judged:
     changed_places: list[list[str]] = field(default_factory=list)
 
 
-def judged(plan: AblationPlan, runs: Runs, problems: dict[str, str], on_the_way: OnTheWay, updates: int) -> Judged:
+def judged(
+    plan: AblationPlan,
+    runs: Runs,
+    problems: dict[str, str],
+    on_the_way: OnTheWay,
+    updates: int,
+    longer: Mapping[str, float],
+) -> Judged:
     """Measures, and every arm with its differences and verdict. One that has fewer than two seeds beside the control's
-    has a problem instead, or was not run. `updates` are a run's, `on_the_way` what was measured during the control's.
-    """
+    has a problem instead, or was not run. `updates` are those of the control's runs, of which an arm's have `longer`
+    times as many."""
     scores, at_second = scores_of(runs, plan.orders), scores_of(runs, plan.orders, second_rate=True)
     control = [seed for seed in plan.seeds if (CONTROL, seed) in scores]
     seeds = {arm: [seed for seed in control if (arm, seed) in scores] for arm in plan.arms}
@@ -118,24 +119,31 @@ def judged(plan: AblationPlan, runs: Runs, problems: dict[str, str], on_the_way:
     for arm in plan.arms:
         if len(seeds[arm]) == 1 and arm not in problems:
             problems[arm] = "only one seed was finished by it and the control; at least 2 are needed"
+
+    def without(arm: str) -> ArmRecord:
+        return unmeasured(plan, arm, "failed" if arm in problems else "not run", problems.get(arm), [])
+
     if len(control) < 2:
-        return Judged([], [_without(plan, arm, problems.get(arm)) for arm in plan.arms])
+        return Judged([], [without(arm) for arm in plan.arms])
     measures = measures_of(plan.evaluate, scores)
     target = next(m for m in measures if m.role == "target" and m.domain is None)
     whole = {arm: seeds[arm] for arm in plan.arms if arm not in problems and len(seeds[arm]) >= 2}
     found = {arm: errors(compared(scores, arm, own, target)) for arm, own in whole.items()}
     adjusted = dict(zip(found, holm([each.chance() for each in found.values()]), strict=True))
     guards = _guards(plan, scores, whole, measures)
-    curve = curve_of(plan, runs, on_the_way, updates, target)
+    curves = {measure.task: curve_of(plan, runs, on_the_way, updates, measure) for measure in measures}
     second = {arm: at_second_rate(plan, at_second, arm, first, target) for arm, first in found.items()}
     arms = []
     for arm in plan.arms:
         if arm not in whole:
-            arms.append(_without(plan, arm, problems.get(arm)))
+            arms.append(without(arm))
             continue
         own = _arm(plan, arm, runs, seeds[arm], measures, adjusted[arm], guards.get(arm), second[arm])
-        level = float(np.mean([*levels_of(scores, CONTROL, seeds[arm], target).values()]))
-        own["multiplier"] = multiplier_facts(curve, level, found[arm], target, plan.confidence)
+        for measure, row in zip(measures, own["differences"], strict=True):
+            level = float(np.mean([*levels_of(scores, CONTROL, seeds[arm], measure).values()]))
+            off = errors(compared(scores, arm, seeds[arm], measure))
+            times = longer.get(arm, 1.0)
+            row["multiplier"] = multiplier_facts(curves[measure.task], level, off, measure, plan.confidence, times)
         arms.append(own)
     return Judged(
         [measure.facts(levels_of(scores, CONTROL, control, measure)) for measure in measures],
@@ -209,12 +217,8 @@ def _arm(
     decision = verdict(of_target, better, rise, budget, adjusted, plan.confidence, guard_chance, at_second)
     if plan.second_rate is not None and second is None and decision.word != "inconclusive":
         decision = Verdict("inconclusive", "its runs at the second rate were not finished with two seeds")
-    return {
-        "name": arm,
-        "mix": dict(plan.arms[arm].weights),
-        "status": "done" if len(seeds) == len(plan.seeds) else "partial",
-        "error": None,
-        "seeds": seeds,
+    found = unmeasured(plan, arm, "done" if len(seeds) == len(plan.seeds) else "partial", None, seeds)
+    found |= {
         "p": of_target.chance(),
         "p_holm": adjusted,
         "guard": guard,
@@ -222,24 +226,15 @@ def _arm(
         "differences": differences,
         "second_rate": second,
     }
+    return found
 
 
-def _without(plan: AblationPlan, arm: str, problem: str | None) -> ArmRecord:
-    """An arm that has nothing to say."""
+def unmeasured(plan: AblationPlan, arm: str, status: str, error: str | None, seeds: list[int]) -> ArmRecord:
+    """An arm without anything that compares it."""
     return {
-        "name": arm,
-        "mix": dict(plan.arms[arm].weights),
-        "status": "failed" if problem else "not run",
-        "error": problem,
-        "seeds": [],
-        "p": None,
-        "p_holm": None,
-        "guard": None,
-        "verdict": None,
-        "differences": [],
-        "second_rate": None,
-        "multiplier": None,
-    }
+        "name": arm, "mix": dict(plan.arms[arm].weights), "status": status, "error": error, "seeds": seeds, "p": None,
+        "p_holm": None, "guard": None, "verdict": None, "differences": [], "second_rate": None,
+    }  # fmt: skip
 
 
 def utilities_csv(plan: AblationPlan, scores: Scores) -> str | None:

@@ -17,7 +17,7 @@ import xxhash
 from gristmill.mixing.verdicts.multiplier import LossCurve, multiplier
 from gristmill.mixing.verdicts.paired import Errors, errors
 from gristmill.mixing.verdicts.power import Noise, detectable, pooled, power
-from gristmill.pipeline.ablate.measures import Measure, Runs, Scores, compared, levels_of, number, scores_of
+from gristmill.pipeline.ablate.measures import Measure, Runs, Scores, compared, levels_of, scores_of
 from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan
 from gristmill.pipeline.report.ablation_record import (
     AblationRecord,
@@ -40,29 +40,34 @@ ALIKE = 4.0  # times the parameters and tokens, within which an earlier ablation
 MOST_EARLIER = 50
 DIFFERENT = 1.1  # times the different tokens of the other, above which two runs are not matched
 
-OnTheWay = Mapping[Run, Mapping[int, float]]  # the target's measurements of the control's runs, by update
+# The target's measurements as runs went on, by domain (None: all of it) and update.
+OnTheWay = Mapping[Run, Mapping[str | None, Mapping[int, float]]]
 
 
 # --- the compute multiplier -------------------------------------------------------------------------------------------
 
 
 def curve_of(
-    plan: AblationPlan, runs: Runs, on_the_way: OnTheWay, updates: int, target: Measure
+    plan: AblationPlan, runs: Runs, on_the_way: OnTheWay, updates: int, measure: Measure
 ) -> tuple[LossCurve, str] | None:
     """The control's losses over the tokens, and where they are from: runs of other lengths where the plan has some,
-    which end with their rate at zero; else measurements as the control's runs went on."""
+    which end with their rate at zero; else, of the target, measurements as the control's runs went on."""
     by_length = {length: scores_of(runs, plan.orders, length=length) for length in sorted({*plan.curve, 1.0})}
     seeds = [seed for seed in plan.seeds if all((CONTROL, seed) in scores for scores in by_length.values())]
     if plan.curve and seeds:
-        levels = [levels_of(scores, CONTROL, seeds, target) for scores in by_length.values()]
-        losses_SP = np.array([[falling(level[seed], target) for level in levels] for seed in seeds])
+        levels = [levels_of(scores, CONTROL, seeds, measure) for scores in by_length.values()]
+        losses_SP = np.array([[falling(level[seed], measure) for level in levels] for seed in seeds])
         return LossCurve(np.array([*by_length]), losses_SP), "lengths"
     by_seed = [
-        [found for order in range(plan.orders) if (found := on_the_way.get(Run(CONTROL, seed, order)))]
+        [
+            found
+            for order in range(plan.orders)
+            if (found := on_the_way.get(Run(CONTROL, seed, order), {}).get(measure.domain))
+        ]
         for seed in plan.seeds
     ]
     whole = [found for found in by_seed if len(found) == plan.orders]
-    if not whole or target.better != "lower":
+    if not whole or measure.role != "target" or measure.better != "lower":
         return None
     steps = set.intersection(*(set(run) for found in whole for run in found))
     late = sorted(step for step in steps if step >= AFTER_WARMUP * updates)
@@ -71,18 +76,23 @@ def curve_of(
 
 
 def multiplier_facts(
-    curve: tuple[LossCurve, str] | None, level: float, found: Errors, target: Measure, confidence: float
+    curve: tuple[LossCurve, str] | None,
+    level: float,
+    found: Errors,
+    measure: Measure,
+    confidence: float,
+    longer: float = 1.0,
 ) -> MultiplierRecord | None:
-    """`level` is the control's, `found` the arm's difference to it."""
+    """`level` is the control's, `found` the arm's difference to it; the arm's runs are `longer` times the control's."""
     if curve is None:
         return None
-    oriented = found if target.better == "lower" else replace(found, mean=-found.mean)
-    told = multiplier(curve[0], falling(level, target), oriented, confidence)
+    oriented = found if measure.better == "lower" else replace(found, mean=-found.mean)
+    told = multiplier(curve[0], falling(level, measure), oriented, confidence)
     if told is None:
         return None
-    least, most = told.reach
+    value, low, high, least, most = (end / longer for end in (told.value, told.low, told.high, *told.reach))
     return {
-        "value": told.value, "low": told.low, "high": told.high, "beyond": told.beyond, "least": least, "most": most,
+        "value": value, "low": low, "high": high, "beyond": told.beyond, "least": least, "most": most,
         "curve": curve[1],
     }  # fmt: skip
 
@@ -105,7 +115,7 @@ def at_second_rate(
     found = errors(compared(scores, arm, seeds, target))
     low, high = found.interval(plan.confidence)
     return {
-        "rate": plan.second_rate, "seeds": seeds, "difference": found.mean, "low": number(low), "high": number(high),
+        "rate": plan.second_rate, "seeds": seeds, "difference": found.mean, "low": low, "high": high,
         "agrees": first.mean * found.mean >= 0,
     }  # fmt: skip
 
@@ -147,8 +157,8 @@ def winner_of(
         "selected_difference": chosen[arm],
         "told_on": telling.name if named else f"the other half of {target.name}",
         "difference": told.mean,
-        "low": number(low),
-        "high": number(high),
+        "low": low,
+        "high": high,
         "p": told.chance(),
     }
 
@@ -219,7 +229,7 @@ def power_before(
     found = detectable(noise.errors(len(plan.seeds), clusters), level)
     return {
         "run_sd": noise.run_sd, "cluster_sd": noise.cluster_sd, "clusters": clusters, "seeds": len(plan.seeds),
-        "confidence": level, "detectable": number(found), "source": source,
+        "confidence": level, "detectable": found if math.isfinite(found) else None, "source": source,
     }  # fmt: skip
 
 

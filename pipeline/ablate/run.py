@@ -19,6 +19,7 @@ from tokenizers import Tokenizer
 
 from gristmill.mixing.verdicts.paired import effective, errors, numbered
 from gristmill.pipeline.ablate.checks import CheckedPlan, check_plan
+from gristmill.pipeline.ablate.corpora import pack_corpora
 from gristmill.pipeline.ablate.jobs import BASE, arm_jobs, base_job
 from gristmill.pipeline.ablate.length import in_words, weights_of
 from gristmill.pipeline.ablate.measures import Runs, compared, measures_of, scores_of
@@ -40,16 +41,17 @@ from gristmill.pipeline.ablate.show import AblationUi
 from gristmill.pipeline.ablate.work import ITEMS_FILE, carry_out, finished
 from gristmill.pipeline.ablate.workers import Crew, Team, Work
 from gristmill.pipeline.errors import RecipeError, RunFailed
-from gristmill.pipeline.report.ablation_record import AblationRecord, PowerRecord
+from gristmill.pipeline.report.ablation_record import AblationRecord, CurveRecord, PowerRecord
 from gristmill.pipeline.store.lock import one_run_at_a_time
 from gristmill.pipeline.store.storage import Store
-from gristmill.pipeline.train.evaluation import LEAST_CLUSTERS, documents_of, evaluation_spec
+from gristmill.pipeline.train.evaluation import LEAST_CLUSTERS, documents_of, evaluation_spec, is_wrapped
 from gristmill.pipeline.train.progress import PROGRESS
 from gristmill.pipeline.train.records import EvaluationSpec, Job, JobResult, run_of
 from gristmill.pipeline.train.work import BITS
 from gristmill.trainer.evaluation.multiple_choice import BadQuestions, encode_questions, read_questions
 
 RECORD = "ablation.json"
+MOST_WRAPPED = 0.05  # of a set's characters, in texts with line breaks that may decide
 
 
 class PreparedAblation:
@@ -58,13 +60,15 @@ class PreparedAblation:
     def __init__(
         self, loaded: Loaded, out: Path, crew: Crew, note: Callable[[str], None], only_planned: bool = False
     ) -> None:
-        loaded = with_mixes(loaded)
+        self.packed = pack_corpora(loaded, out, crew.processes == 0, note)
+        loaded = with_mixes(self.packed.loaded)
         self.loaded, self.out, self.crew = loaded, out, crew
         self.checked: CheckedPlan = check_plan(loaded, out, note, crew.device == "cuda", only_planned)
         self.evaluate = _evaluation(loaded, self.checked.length.updates)
-        warnings, clusters = _looked_at(self.evaluate, self.checked)
+        warnings, clusters = _looked_at(self.evaluate, self.checked, bool(self.packed.left_out))
         self.readings, of_reading = readings_of(self.checked.epochs, self.checked.sizes)
-        self.warnings = [*self.checked.warnings, *warnings]
+        of_reading = of_reading if self.plan.match == "tokens" else []  # as the plan asks for
+        self.warnings = [*self.packed.warnings, *self.checked.warnings, *warnings]
         self.power: PowerRecord | None = None
         if self.plan.proxies is None:  # nothing is compared
             self.warnings += of_reading
@@ -119,8 +123,6 @@ def run(
             face.note(power_in_words(ready.power, ready.unit))
         for warning in ready.warnings:
             face.note(f"warning: {warning}")
-        for arm, problem in ready.checked.problems.items():
-            face.note(f"{arm}: {problem}")
         wanted = [job for job in ready.jobs if only is None or job["arm"] in (CONTROL, only)]
         results: dict[str, JobResult] = {}
         everything = [*([ready.base] if ready.base else []), *wanted]
@@ -217,32 +219,59 @@ def _worked(team: Team, jobs: Iterable[Job], face: AblationUi) -> dict[str, JobR
 
 
 def _on_the_way(ready: PreparedAblation, runs: Runs) -> OnTheWay:
-    """What was measured during the control's runs."""
+    """What was measured of the target as runs went on."""
     from gristmill.pipeline.look.run_folder import RunFolder
     from gristmill.pipeline.report.ablation import ON_THE_WAY, metrics_of
 
-    folder = RunFolder(str(ready.out))
-    return {
-        run_of(job): metrics_of(folder, f"{_below(ready.out, job['folder'])}/metrics.jsonl").values[ON_THE_WAY]
-        for job in ready.jobs
-        if run_of(job) in runs and job["arm"] == CONTROL
-    }
+    folder, found = RunFolder(str(ready.out)), {}
+    for job in ready.jobs:
+        if run_of(job) in runs:
+            values = metrics_of(folder, f"{_below(ready.out, job['folder'])}/metrics.jsonl").values
+            found[run_of(job)] = {
+                name.removeprefix(ON_THE_WAY).removeprefix("/") or None: steps
+                for name, steps in values.items()
+                if name.startswith(ON_THE_WAY)
+            }
+    return found
+
+
+def _curves(ready: PreparedAblation, on_the_way: OnTheWay) -> list[CurveRecord]:
+    """Of each arm, and of each domain of the target: means over runs that are as long as the plan says."""
+    from gristmill.pipeline.report.ablation import curve_of
+
+    curves: list[CurveRecord] = []
+    of_update = ready.checked.length.rows_per_update * ready.checked.length.row_length
+    domains = dict.fromkeys(domain for run in on_the_way.values() for domain in run)
+    for domain in domains:
+        for arm in (CONTROL, *ready.plan.arms):
+            of_arm = [
+                measured.get(domain, {})
+                for run, measured in on_the_way.items()
+                if run.arm == arm and not run.second_rate and run.length == 1
+            ]
+            curve = curve_of(arm, of_arm, of_update)
+            if curve is not None:
+                task = "/".join(filter(None, (ready.plan.evaluate.target, domain)))
+                curves.append({"arm": arm, "task": task, "tokens": [*map(int, curve.at)], "mean": list(curve.mean)})
+    return curves
 
 
 def _record(ready: PreparedAblation, results: dict[str, JobResult], runs: Runs, start: float) -> AblationRecord:
     plan, found = ready.plan, ready.checked
     scores = scores_of(runs, plan.orders)
-    problems = dict(found.problems)
+    problems: dict[str, str] = {}
     for job in ready.jobs:
         result = results.get(job["folder"])
         if result is not None and "failed" in result:
             problems.setdefault(job["arm"], f"{run_of(job).words.partition(', ')[2]}: {result['failed']}")
     for arm in [arm for arm in problems if sum((arm, seed) in scores for seed in plan.seeds) >= 2]:
         del problems[arm]  # its other seeds speak for it
-    proxies = None
+    proxies, curves = None, []
     if plan.proxies is None:
         on_the_way = _on_the_way(ready, runs)
-        told = judged(plan, runs, problems, on_the_way, found.length.updates)
+        curves = _curves(ready, on_the_way)
+        longer = {arm: length.updates / found.length.updates for arm, length in found.lengths.items()}
+        told = judged(plan, runs, problems, on_the_way, found.length.updates, longer)
     else:
         measures, arms, proxies = proxies_of(plan, scores, problems)
         told = Judged(measures, arms)
@@ -252,6 +281,7 @@ def _record(ready: PreparedAblation, results: dict[str, JobResult], runs: Runs, 
     status = "failed" if not measures else "done" if all(arm["status"] == "done" for arm in arms) else "partial"
     for facts in arms if proxies is None else ():  # which of hundreds of mixes would fill the record
         facts["weights"] = weights_of(plan, facts["name"], found.length)
+        facts["tokens"] = found.lengths[facts["name"]].tokens
         facts["epochs"] = found.epochs.get(facts["name"])
         facts["reading"] = ready.readings.get(facts["name"])
     schedule = ready.jobs[0]["training"]["schedule"] if ready.jobs else None
@@ -282,10 +312,11 @@ def _record(ready: PreparedAblation, results: dict[str, JobResult], runs: Runs, 
         "sets": {
             name: {
                 "folder": str(found.folders[name]),
-                "fingerprint": found.fingerprints.get(name),
+                "fingerprint": found.fingerprints[name],
                 "share": found.share,
-                "rows": found.sizes[name].rows if name in found.sizes else None,
-                "tokens": found.sizes[name].tokens if name in found.sizes else None,
+                "left_out": ready.packed.left_out.get(name),
+                "rows": found.sizes[name].rows,
+                "tokens": found.sizes[name].tokens,
             }
             for name in found.folders
         },
@@ -298,6 +329,8 @@ def _record(ready: PreparedAblation, results: dict[str, JobResult], runs: Runs, 
         "warnings": ready.warnings,
         "measures": measures,
         "arms": arms,
+        "match": plan.match if proxies is None else None,
+        "curves": curves,
         "proxies": proxies,
         "winner": told.winner,
         "power": ready.power,
@@ -311,12 +344,31 @@ def _record(ready: PreparedAblation, results: dict[str, JobResult], runs: Runs, 
     return cast(AblationRecord, clean(record))  # type: ignore[arg-type]
 
 
-def _looked_at(evaluate: EvaluationSpec, found: CheckedPlan) -> tuple[list[str], dict[str, float]]:
+def _of_line_breaks(name: str, texts: list[str], of_tools: bool) -> list[str]:
+    """A warning where line breaks of the evaluation may decide: inside sentences, and between paragraphs where sets are
+    of several tools, which join these by one newline or by two."""
+    wrapped = [text for text in texts if is_wrapped(text)]
+    where = "inside sentences, as few web pages do"
+    if not wrapped and of_tools:
+        wrapped, where = (
+            [text for text in texts if "\n" in text],
+            "between paragraphs, by one newline or two as a tool has it",
+        )
+    if sum(map(len, wrapped)) <= MOST_WRAPPED * sum(map(len, texts)):
+        return []
+    return [
+        f"evaluate.texts.{name}: {len(wrapped):,} of {len(texts):,} texts break lines {where}; this alone can turn a"
+        " verdict round: `unwrap: true` puts each text in one line"
+    ]
+
+
+def _looked_at(evaluate: EvaluationSpec, found: CheckedPlan, of_tools: bool) -> tuple[list[str], dict[str, float]]:
     """Warnings, and of each set as how many clusters of one size its own count. Every file of the evaluation is read
     once before anything is trained."""
     warnings, counts = [], {}
     for name, texts in evaluate["texts"].items():
         documents = documents_of(name, texts)
+        warnings += _of_line_breaks(name, documents.texts, of_tools)
         sizes_C = np.bincount(numbered(documents.clusters), [len(text.encode()) for text in documents.texts])
         clusters, alike = len(sizes_C), effective(sizes_C / sizes_C.sum())
         counts[name] = alike

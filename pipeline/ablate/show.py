@@ -11,23 +11,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from gristmill.pipeline.ablate.plan import CONTROL
-from gristmill.pipeline.formatting import as_energy, as_seconds
+from gristmill.pipeline.formatting import as_energy, as_number, as_seconds
 from gristmill.pipeline.json_types import JSON
 from gristmill.pipeline.progress.terminal import in_words
 from gristmill.pipeline.report.ablation_record import AblationRecord, as_compute, bound
-from gristmill.pipeline.screen import escape
 from gristmill.pipeline.tables import TerminalTable
 from gristmill.pipeline.train.progress import RunProgress, progress_in
 from gristmill.pipeline.train.records import Job, JobResult, run_of
 
 Event = dict[str, JSON]
 
+POINTS = 6  # of a curve in a terminal
 BEST, MEASURES = 10, 4  # proxy runs, and tasks of each, that are shown
 LOOKS = 0.5  # seconds between two looks at the jobs at work
 COLOURS = {"adopt": "green", "reject": "red", "disagree": "yellow", "inconclusive": "yellow"}
@@ -191,61 +188,6 @@ class AblationEvents(AblationUi):
         self.stream.flush()
 
 
-class LiveAblationUi(AblationUi):
-    """A table of jobs on a terminal, with what each has come to."""
-
-    def __init__(self, out: Path, console: Console) -> None:
-        super().__init__(out)
-        self.console = console
-        self.jobs: Sequence[Job] = ()
-        self.states: dict[str, str] = {}
-
-    @contextlib.contextmanager
-    def watching(self, jobs: Sequence[Job], workers: int) -> Iterator[None]:
-        self.jobs = jobs
-        live = Live(get_renderable=self.view, console=self.console, refresh_per_second=2, transient=True)
-        with live, super().watching(jobs, workers):
-            yield
-
-    def ends(self, job: Job, result: JobResult) -> None:
-        self.states[job["folder"]] = "failed" if "failed" in result else "done"
-        super().ends(job, result)
-
-    def say(self, line: str, event: Event) -> None:
-        self.record(line)
-        if event["event"] not in ("started", "progress"):  # the table shows these
-            self.console.print(line, markup=False, soft_wrap=True)
-
-    def view(self) -> Group:
-        table = Table(box=None)
-        for name in ("arm", "seed", "", "update", "loss", "tokens/s"):
-            table.add_column(name, justify="left" if name in ("arm", "") else "right")
-        for job in sorted(self.jobs, key=lambda job: job["folder"] not in self.at_work)[
-            : max(4, self.console.height - 6)
-        ]:
-            at_work = self.at_work.get(job["folder"])
-            progress = at_work.progress if at_work else None
-            state = self.states.get(job["folder"], "")
-            if at_work is not None:
-                state = f"{at_work.tenths / 10:.0%}" + (", measuring" if progress and progress.measuring else "")
-            table.add_row(
-                escape(job["arm"]),
-                run_of(job).words.partition(", seed ")[2],
-                state,
-                f"{progress.update:,} of {job['training']['updates']:,}" if progress else "",
-                f"{progress.loss:.4f}" if progress and progress.loss is not None else "",
-                f"{progress.tokens_per_second:,.0f}" if progress and progress.tokens_per_second else "",
-            )
-        left = f", {self.time_left()}" if self.seconds_left() is not None else ""
-        return Group(table, f"{self.to_come} jobs to come{left}")
-
-
-def ui_for(out: Path, console: Console, as_json: bool) -> AblationUi:
-    if as_json:
-        return AblationEvents(out)
-    return LiveAblationUi(out, console) if console.is_terminal else AblationUi(out)
-
-
 def event(kind: str, job: Job) -> Event:
     run = run_of(job)
     return {
@@ -278,7 +220,7 @@ def verdicts(record: AblationRecord) -> TerminalTable:
                 arm["name"],
                 f"{found['difference']:+.5f}",
                 f"{bound(found['low'])} to {bound(found['high'])}",
-                as_compute(arm.get("multiplier")),
+                as_compute(found.get("multiplier")),
                 f"{arm['p_holm']:.3g}",
                 f"{guard['rise']:+.2%} ({_up_to(guard['high'])})" if guard else "none",
                 Text(word, style=COLOURS[word]),
@@ -321,7 +263,7 @@ def reasons(record: AblationRecord) -> list[str]:
 
 def others(record: AblationRecord) -> TerminalTable:
     """All other measures: the guard, and those that decide nothing."""
-    heads = ("arm", "measure", "control", "difference", "interval", "better")
+    heads = ("arm", "measure", "control", "difference", "interval", "compute", "better")
     rows = []
     levels = {measure["task"]: measure["control"]["mean"] for measure in record["measures"]}
     for arm in record["arms"]:
@@ -335,10 +277,26 @@ def others(record: AblationRecord) -> TerminalTable:
                     f"{levels[found['task']]:.4f}",
                     f"{found['difference']:+.5f}",
                     f"{bound(found['low'])} to {bound(found['high'])}",
+                    as_compute(found.get("multiplier")),
                     f"{found['better']} {found['unit']}",
                 )
             )
-    return TerminalTable.of("reported", heads, rows, words={0, 1, 5})
+    return TerminalTable.of("reported", heads, rows, words={0, 1, 6})
+
+
+def curves(record: AblationRecord) -> TerminalTable | None:
+    """The target, and each domain of it, by the tokens that a run has seen."""
+    found = record.get("curves") or []
+    at = sorted({tokens for curve in found for tokens in curve["tokens"]})
+    if not at:
+        return None
+    shown = [at[round(k * (len(at) - 1) / (POINTS - 1))] for k in range(POINTS)] if len(at) > POINTS else at
+    rows = []
+    for curve in found:
+        values = dict(zip(curve["tokens"], curve["mean"], strict=True))
+        rows.append((curve["task"], curve["arm"], *(f"{values[each]:.3f}" if each in values else "" for each in shown)))
+    heads = ("bits per byte after tokens", "arm", *(as_number(tokens) for tokens in shown))
+    return TerminalTable.of("on the way, on a part of the target's documents", heads, rows, words={0, 1})
 
 
 def cost_line(record: AblationRecord) -> str:

@@ -41,14 +41,6 @@ def ablate(
             help="processes; default: one per GPU, or one per two cores; 0: in this process, one run after another",
         ),
     ] = None,
-    scheduler: Annotated[
-        str | None,
-        typer.Option(
-            "--scheduler",
-            help="an existing Dask scheduler, tcp://host:port; its workers must see the same folders, those with a GPU"
-            " start with --resources GPU=1. Its protocol is unauthenticated pickle: use TLS beyond this machine",
-        ),
-    ] = None,
     only: Annotated[str | None, typer.Option("--only", help="only this arm and the control", metavar="ARM")] = None,
     dry_run: Annotated[
         bool,
@@ -67,7 +59,7 @@ def ablate(
     needs_packages()
     from gristmill.pipeline.ablate.plan import load, one_arm
     from gristmill.pipeline.ablate.run import PreparedAblation, run
-    from gristmill.pipeline.ablate.show import ui_for
+    from gristmill.pipeline.ablate.show import AblationEvents, AblationUi
     from gristmill.pipeline.ablate.workers import crew_of
 
     loaded = load(plan)
@@ -75,12 +67,12 @@ def ablate(
         one_arm(loaded, only)  # says so if there is no such arm
     folder, screen = Path(loaded.out(out)).resolve(), console(stderr=True)
     try:
-        crew = crew_of(workers, scheduler, loaded.plan.ranks or 1)
+        crew = crew_of(workers, loaded.plan.ranks or 1)
         if dry_run:
             some = one_arm(loaded, only) if only else loaded
             show_estimate(PreparedAblation(some, folder, crew, lambda line: say(screen, line), True), screen)
             return
-        record = run(loaded, folder, crew, ui_for(folder, screen, as_json), only)
+        record = run(loaded, folder, crew, AblationEvents(folder) if as_json else AblationUi(folder), only)
     except KeyboardInterrupt:
         say(
             screen,
@@ -111,7 +103,7 @@ def show_estimate(ready: PreparedAblation, screen: Console) -> None:
 
 def show_record(record: AblationRecord, folder: Path, as_json: bool) -> None:
     """Tables, or JSON; arms that failed are an error once everything else has been said."""
-    from gristmill.pipeline.ablate.show import cost_line, others, proxy_runs, reasons, verdicts
+    from gristmill.pipeline.ablate.show import cost_line, curves, others, proxy_runs, reasons, verdicts
     from gristmill.pipeline.report.ablation_record import remarks
 
     if as_json:
@@ -123,6 +115,8 @@ def show_record(record: AblationRecord, folder: Path, as_json: bool) -> None:
             show.print(escape(line), soft_wrap=True)
         if any(len(arm["differences"]) > 1 for arm in record["arms"]):
             show.print(others(record))
+        if (table := curves(record)) is not None:
+            show.print(table)
         show.print(escape(cost_line(record)))
         show.print(f"results: {escape(str(folder / 'ablation.json'))}", soft_wrap=True)
         show.print(f"report: {escape((folder.resolve() / 'ablation.html').as_uri())}", soft_wrap=True)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from datetime import date
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -255,6 +255,8 @@ def dotted(place: Place) -> str:
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:
+    if get_origin(annotation) is Annotated:
+        return _models(get_args(annotation)[0])
     if get_origin(annotation) in (Union, types.UnionType):
         return [model for inner in get_args(annotation) for model in _models(inner)]
     return [annotation] if isinstance(annotation, type) and issubclass(annotation, BaseModel) else []

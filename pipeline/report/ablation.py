@@ -215,7 +215,7 @@ def verdict_of(arm: ArmRecord, record: AblationRecord) -> ArmVerdict:
     figures = [
         ("difference", f"{signed(target['difference'])} {target['unit']}{relatively(target)}"),
         (f"{share(record.get('confidence') or 0.95)} interval", span(target["low"], target["high"])),
-        ("compute", as_compute(arm.get("multiplier")) or "–"),
+        ("compute", as_compute(target.get("multiplier")) or "–"),
         ("p, corrected", chance(arm.get("p_holm"))),
         ("seeds", f"{seeds} of {of}"),
         ("guard", guarded(arm.get("guard"))),
@@ -365,6 +365,7 @@ def differences(record: AblationRecord, order: Sequence[str]) -> Table:
             signed(row["difference"]),
             span(row["low"], row["high"]),
             relatively(row).strip(" ()") or "–",
+            as_compute(row.get("multiplier")) or "–",
             chance(row["p"]),
             *(plain(row[name]) for name in ("seeds_error", "items_error", "detectable")),
             *(deviation(row, part) for part in ("seed", "order")),
@@ -376,6 +377,7 @@ def differences(record: AblationRecord, order: Sequence[str]) -> Table:
         "difference",
         "interval",
         "relative",
+        "compute",
         "p",
         "error, seeds",
         "error, items",
@@ -439,9 +441,10 @@ def metrics_of(folder: RunFolder, path: str) -> JobMetrics:
         step = line.get("step")
         if not isinstance(step, int) or isinstance(step, bool):
             continue
-        for name, values in metrics.values.items():
-            if (value := number(line.get(name))) is not None:
-                values[step] = value
+        for name in line:
+            is_drawn = name in metrics.values or name.startswith(f"{ON_THE_WAY}/")
+            if is_drawn and (value := number(line[name])) is not None:
+                metrics.values.setdefault(name, {})[step] = value
         if LOSS in line:
             losses += 1
             grams = number(line.get(GRAMS))
@@ -471,10 +474,15 @@ def number(value: JSON) -> float | None:
 
 
 def drawings(record: AblationRecord, metrics: Mapping[str, JobMetrics], order: Sequence[str]) -> list[Curves]:
-    """Loss and the target on the way, a few arms at a time beside the control."""
+    """Loss and the target on the way, by domain too, a few arms at a time beside the control."""
     charts: list[Curves] = []
-    for value, (title, about) in DRAWN.items():
-        by_arm = {arm: curve_of(arm, runs_of(record, metrics, arm, value)) for arm in (CONTROL, *order)}
+    of_update = (record.get("rows_per_update") or 1) * (record.get("row_length") or 1)
+    for value in dict.fromkeys([*DRAWN, *(name for job in metrics.values() for name in job.values)]):
+        title, about = DRAWN.get(value) or (
+            f"{DRAWN[ON_THE_WAY][0]}: {value[len(ON_THE_WAY) + 1 :]}",
+            DRAWN[ON_THE_WAY][1],
+        )
+        by_arm = {arm: curve_of(arm, runs_of(record, metrics, arm, value), of_update) for arm in (CONTROL, *order)}
         curves = {arm: curve for arm, curve in by_arm.items() if curve is not None}
         arms = [arm for arm in curves if arm != CONTROL]
         control = [curves[CONTROL]] if CONTROL in curves else []
@@ -482,7 +490,7 @@ def drawings(record: AblationRecord, metrics: Mapping[str, JobMetrics], order: S
         for place, group in enumerate(groups, 1):
             together: list[Curve] = [*control, *(curves[arm] for arm in group)]
             part = f" ({place} of {len(groups)})" if len(groups) > 1 else ""
-            charts.append(Curves(title + part, about, "updates", together, top_of(together)))
+            charts.append(Curves(title + part, about, "tokens", together, top_of(together)))
     return charts
 
 
@@ -494,12 +502,12 @@ def runs_of(
         for job in record.get("jobs") or []
         if job["arm"] == arm and not job.get("second_rate") and (job.get("length") or 1) == 1
     ]
-    return [metrics[folder].values[value] for folder in of_arm if folder in metrics]
+    return [metrics[folder].values.get(value, {}) for folder in of_arm if folder in metrics]
 
 
-def curve_of(name: str, runs: Sequence[Mapping[int, float]]) -> Curve | None:
+def curve_of(name: str, runs: Sequence[Mapping[int, float]], of_update: int = 1) -> Curve | None:
     """One line for all seeds: in each of at most `POINTS` stretches of updates, the mean of every seed's mean, and the
-    lowest and highest."""
+    lowest and highest; by tokens, if an update has so many."""
     runs = [run for run in runs if run]
     if not runs:
         return None
@@ -513,7 +521,7 @@ def curve_of(name: str, runs: Sequence[Mapping[int, float]]) -> Curve | None:
     means = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
     there = ~np.isnan(means).all(axis=0)
     bands = (fold(means[:, there], axis=0).tolist() for fold in (np.nanmean, np.nanmin, np.nanmax))
-    return Curve(name, starts[there].tolist(), *bands)
+    return Curve(name, (starts[there] * of_update).tolist(), *bands)
 
 
 def top_of(curves: Sequence[Curve]) -> float | None:
@@ -623,7 +631,7 @@ def sets(record: AblationRecord) -> Table:
         (
             str(name),
             str(entry["folder"]),
-            "–" if entry["share"] is None else share(entry["share"]),
+            share(entry["share"]),
             as_number(entry["rows"]),
             as_number(entry["tokens"]),
         )

@@ -16,13 +16,6 @@ class RelativeRecord(TypedDict):
     high: float | None
 
 
-class BoundsRecord(TypedDict):
-    """An interval; null where it is unbounded."""
-
-    low: float | None
-    high: float | None
-
-
 class DeviationRecord(TypedDict):
     """A standard deviation with its 95 % interval."""
 
@@ -53,7 +46,6 @@ class DifferenceRecord(TypedDict):
     low: float | None
     high: float | None
     relative: RelativeRecord | None
-    bootstrap: BoundsRecord
     seeds_error: float | None
     items_error: float | None
     effective_clusters: NotRequired[float]
@@ -61,6 +53,7 @@ class DifferenceRecord(TypedDict):
     p: float
     detectable: float | None
     by_seed: dict[str, float]
+    multiplier: NotRequired[MultiplierRecord | None]  # of the target and its domains; of all with lengths in the plan
 
 
 class LevelRecord(TypedDict):
@@ -173,7 +166,7 @@ class ArmRecord(TypedDict):
     weights: NotRequired[dict[str, float]]
     epochs: NotRequired[dict[str, float] | None]
     reading: NotRequired[ReadingRecord | None]
-    multiplier: NotRequired[MultiplierRecord | None]
+    tokens: NotRequired[int]  # of a run, padding counted
     second_rate: NotRequired[SecondRateRecord | None]
 
 
@@ -216,10 +209,11 @@ class AblationCost(TypedDict, total=False):
 
 class SetRecord(TypedDict):
     folder: str
-    fingerprint: str | None
-    share: float | None
-    rows: int | None
-    tokens: int | None
+    fingerprint: str
+    share: float
+    left_out: int | None  # documents with held-out texts; null: shards, which were not searched
+    rows: int
+    tokens: int
 
 
 class ControlRecord(TypedDict, total=False):
@@ -259,6 +253,15 @@ class ProxyRecord(TypedDict):
     levels: dict[str, float]
 
 
+class CurveRecord(TypedDict):
+    """The target, or a domain of it, as the runs of an arm go on: means over its runs, by tokens with padding."""
+
+    arm: str
+    task: str
+    tokens: list[int]
+    mean: list[float]
+
+
 class AblationRecord(TypedDict, total=False):
     """All of it."""
 
@@ -281,6 +284,8 @@ class AblationRecord(TypedDict, total=False):
     warnings: list[str]
     measures: list[MeasureRecord]
     arms: list[ArmRecord]
+    match: str | None  # tokens, epochs; null with proxies
+    curves: list[CurveRecord]
     proxies: list[ProxyRecord] | None
     winner: WinnerRecord | None
     power: PowerRecord | None
@@ -294,7 +299,7 @@ class AblationRecord(TypedDict, total=False):
 
 def remarks(record: AblationRecord) -> list[str]:
     """What holds for the ablation as a whole: its winner, what it could have found, and arms that change places."""
-    lines = []
+    lines = [] if record.get("match") is None else [as_matched(record)]
     winner = record.get("winner")
     if winner is not None:
         lines.append(
@@ -318,6 +323,17 @@ def remarks(record: AblationRecord) -> list[str]:
     for one, other in record.get("changed_places") or []:
         lines.append(f"{one} and {other} change places at the second rate")
     return lines
+
+
+def as_matched(record: AblationRecord) -> str:
+    """By which rule runs were matched, and what each arm read."""
+    arms = [(arm["name"], arm.get("reading")) for arm in record["arms"]]
+    read = (
+        f"{name} {reading['tokens']:,} ({reading['unique_tokens']:,} different, {reading['most_epochs']:.2f} epochs)"
+        for name, reading in [("control", record["control"].get("reading")), *arms]
+        if reading is not None
+    )
+    return f"matched in {record['match']}; tokens of a run: {', '.join(read)}"
 
 
 def as_spread(found: SpreadRecord) -> str:

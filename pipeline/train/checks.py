@@ -28,10 +28,10 @@ VOCABULARY_STEP = 64  # matrices of a GPU like round sizes
 LOOKED_AT = 64  # rows
 
 
-def open_set(loaded: LoadedPlan[Any], name: str) -> ShardSet:
+def open_set(loaded: LoadedPlan[Any], name: str, folder: str) -> ShardSet:
     """A set of the plan; RecipeError where it cannot be read."""
     try:
-        shards = open_shards(the_set(str(loaded.place(loaded.plan.sets[name])), None))
+        shards = open_shards(the_set(str(loaded.place(folder)), None))
     except (BadShards, RecipeError) as error:
         raise loaded.wrong(("sets", name), str(error)) from error
     if not len(shards):

@@ -4,6 +4,7 @@ workers read the same."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from gristmill.stages.inputs import InputFile
 from gristmill.stages.read.columns import SUFFIXES
 
 LEAST_CLUSTERS = 20  # under so many, an interval over items rests on little
+BROKEN_LINES = 3  # of a text whose lines are broken inside sentences, at least
 ITEMS = pa.schema(
     [
         ("set", pa.string()),
@@ -94,6 +96,8 @@ def documents_of(name: str, asked: TextsSpec) -> HeldOutDocuments:
             raise RecipeError(f"{who}: {files[0].address}: is empty; at least 2 documents are needed")
         raise RecipeError(f"{who}: no column {missing[0]!r} in {files[0].address}; there are {', '.join(there)}")
     texts = [text or "" for text in with_texts(table, asked["text"], who)[asked["text"]].to_pylist()]
+    if asked["unwrap"]:
+        texts = [" ".join(text.split()) for text in texts]
     domains = [word or NO_VALUE for word in _words(table, asked["domain"])] or [name] * len(texts)
     named = _words(table, asked["cluster"])
     clusters = [word or f"{NO_VALUE} {i}" for i, word in enumerate(named)] or [str(i) for i in range(len(texts))]
@@ -109,6 +113,14 @@ def documents_of(name: str, asked: TextsSpec) -> HeldOutDocuments:
     return HeldOutDocuments(*([column[i] for i in kept] for column in (texts, domains, clusters)))
 
 
+def is_wrapped(text: str) -> bool:
+    """Do most of its lines end inside a sentence, as in books that break them at a width?"""
+    lines = [line.strip() for line in text.split("\n")]
+    ends = [(line[-1], after[0]) for line, after in pairwise(lines) if line and after]
+    broken = sum(after.islower() and (end.isalnum() or end in ",;") for end, after in ends)
+    return broken >= max(BROKEN_LINES, 0.5 * len(ends))
+
+
 def texts_spec(folder: Path, name: str, texts: TextSet) -> TextsSpec:
     """The files of a set, from the folder of its plan, and hashes of what they hold."""
     files = [file for path in texts.files for file in list_at(path, folder, SUFFIXES, f"evaluate.texts.{name}").files]
@@ -121,6 +133,7 @@ def texts_spec(folder: Path, name: str, texts: TextSet) -> TextsSpec:
         "domain": texts.domain,
         "cluster": texts.cluster,
         "most": texts.most,
+        "unwrap": texts.unwrap,
         "content": contents,
     }
 

@@ -48,7 +48,7 @@ def mix_from(value: JSON) -> JSON:
     return {value: 1.0} if isinstance(value, str) else value
 
 
-def _sets_from(value: JSON) -> JSON:
+def sets_from(value: JSON) -> JSON:
     """A folder is the one set."""
     return {"shards": value} if isinstance(value, str) else value
 
@@ -112,6 +112,10 @@ class TextSet(Settings):
     most: Annotated[
         int | None, Field(ge=2, description="so many documents, by hash of their text; all unless given")
     ] = None
+    unwrap: Annotated[
+        bool,
+        Field(description="each text in one line: a space for every run of white space, so that no line break counts"),
+    ] = False
 
 
 class Choices(Settings):
@@ -227,12 +231,6 @@ class RunPlan(Settings):
     name: str  # of the run or ablation, and of its folder
     out: str | None = None  # out/NAME beside the plan unless given
     description: str | None = None  # for the record
-    sets: Annotated[
-        dict[str, str],
-        BeforeValidator(_sets_from),
-        Field(min_length=1, description="a folder of token shards, or several by name; a run's folder works too"),
-        Also("string"),
-    ]
     order: Annotated[
         Order,
         Field(
@@ -277,6 +275,12 @@ class RunPlan(Settings):
 class TrainPlan(RunPlan):
     """A training run as a person writes it down."""
 
+    sets: Annotated[
+        dict[str, str],
+        BeforeValidator(sets_from),
+        Field(min_length=1, description="a folder of token shards, or several by name; a run's folder works too"),
+        Also("string"),
+    ]
     mix: Annotated[
         Mix | None, Field(description="what each set gives, in shares of tokens; as many as it has unless given")
     ] = None

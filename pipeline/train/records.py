@@ -47,6 +47,7 @@ class TextsSpec(TypedDict):
     domain: str | None
     cluster: str | None
     most: int | None
+    unwrap: bool
     content: list[str]  # hashes of the files
 
 

@@ -129,7 +129,7 @@ def prepare(loaded: Loaded, on_gpu: bool, ranks: int = 1, only_planned: bool = F
     """Everything that can be wrong is said before anything is trained. `only_planned`: for cards that may be
     elsewhere."""
     plan = loaded.plan
-    shards = {name: open_set(loaded, name) for name in plan.mix or plan.sets}
+    shards = {name: open_set(loaded, name, plan.sets[name]) for name in plan.mix or plan.sets}
     (_, reference), *others = shards.items()
     for name, each in others:
         if what := unlike(each.meta, reference.meta, reference.folder):

@@ -172,10 +172,13 @@ class Measures:
     def _measure(self, model: Decoder) -> dict[str, float]:
         from gristmill.trainer.evaluation.multiple_choice import answer_questions
 
-        self.last = {
-            name: held_out.measured(model, self.device, ranks=self.ranks).bits_per_byte()
-            for name, held_out in self.texts.items()
-        }
+        self.last = {}
+        for name, held_out in self.texts.items():
+            measured = held_out.measured(model, self.device, ranks=self.ranks)
+            self.last[name] = measured.bits_per_byte()
+            domains = dict.fromkeys(held_out.domains)
+            for domain in domains if len(domains) > 1 else ():
+                self.last[f"{name}/{domain}"] = measured.bits_per_byte(domain)
         length, before = self.job["row_length"], self.job["before"]
         for name, (questions, score) in self.choices.items():
             answers = answer_questions(

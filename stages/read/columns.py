@@ -82,14 +82,16 @@ def _chosen(table: pa.Table, columns: Sequence[str] | None) -> pa.Table:
 
 
 def _chunks(file: BinaryIO, path: str) -> Chunks:
+    size = file.seek(0, os.SEEK_END)  # before the window, which remembers where the file stands
     window = Window(file)
     codec = codec_for(window, path)
-    return plain_chunks(window, 0) if codec is None else Unpacked(codec, window, file.seek(0, os.SEEK_END)).chunk
+    return plain_chunks(window, 0) if codec is None else Unpacked(codec, window, size).chunk
 
 
 def _whole(file: BinaryIO, path: str) -> bytes:
+    size = file.seek(0, os.SEEK_END)
     window = Window(file)
-    return contents(window, codec_for(window, path), file.seek(0, os.SEEK_END), WHOLE)
+    return contents(window, codec_for(window, path), size, WHOLE)
 
 
 def _rows(chunk: Chunks, columns: Sequence[str] | None) -> Iterator[pa.Table]:

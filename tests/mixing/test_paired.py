@@ -12,13 +12,9 @@ from scipy import stats
 
 from gristmill.mixing.verdicts.paired import (
     Errors,
-    Paired,
-    bootstrap,
-    draw_differences,
     effective,
     errors,
     paired,
-    thrown_together,
 )
 from tests.mixing.trials import World, covered, verdicts
 
@@ -92,34 +88,6 @@ def test_runs_that_are_equal_differ_by_nothing() -> None:
     assert (found.mean, found.error, found.chance()) == (0.0, 0.0, 1.0) and found.interval() == (0.0, 0.0)
 
 
-def test_a_bootstrap_is_what_drawing_again_by_hand_gives() -> None:
-    arm, control, sizes, clusters = table(4, 60, 8)
-    pairs = paired(arm, control, sizes, clusters)
-    random, plain = np.random.default_rng(1), []
-    for _ in range(4000):
-        seeds, picked = random.integers(0, 4, 4), random.integers(0, pairs.clusters, pairs.clusters)
-        plain.append(np.mean([pairs.differences_SC[s, picked].sum() / pairs.sizes_C[picked].sum() for s in seeds]))
-    ours = draw_differences(pairs, 4000, np.random.default_rng(2))
-    assert stats.ks_2samp(ours, plain).pvalue > 0.001 and ours.std() == pytest.approx(np.std(plain), rel=0.06)
-
-
-def test_a_bootstrap_is_the_same_for_the_same_seed_and_covers_the_mean() -> None:
-    pairs = paired(*table(5, 300, 4))
-    assert bootstrap(pairs) == bootstrap(pairs) != bootstrap(pairs, seed=1)
-    low, high = bootstrap(pairs)
-    assert low < errors(pairs).mean < high
-
-
-def test_clusters_by_the_thousand_are_thrown_together_without_changing_the_variance() -> None:
-    random = np.random.default_rng(0)
-    many = Paired(random.normal(0, 1, (3, 20_000)), random.uniform(1, 3, 20_000), np.ones(3))
-    few = thrown_together(many, 500, random)
-    assert few.clusters == 500 and few.sizes_C.sum() == pytest.approx(many.sizes_C.sum())
-    assert errors(few).mean == pytest.approx(errors(many).mean) and errors(few).items_error == pytest.approx(
-        errors(many).items_error, rel=0.1
-    )
-
-
 @pytest.mark.parametrize(
     ("arm", "control", "sizes", "clusters"),
     [
@@ -140,10 +108,6 @@ def test_what_does_not_fit_together_is_refused(arm: Any, control: Any, sizes: An
 def test_intervals_hold_the_truth_as_often_as_they_say(seeds: int, share: float) -> None:
     """A binomial of 1,000 at 95 % is below 93.2 % once in 200 times."""
     assert covered(seeds, 40, share, 1000, seed=seeds) >= 0.932
-
-
-def test_a_plain_bootstrap_of_three_seeds_does_not() -> None:
-    assert covered(3, 40, 1.0, 300, seed=1, draws=400) < 0.85
 
 
 def test_an_arm_like_the_control_is_rarely_given_a_verdict_and_a_planted_difference_is_found() -> None:

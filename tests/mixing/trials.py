@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gristmill.kernels.base.types import Floats, Integers
-from gristmill.mixing.verdicts.paired import Errors, Paired, bootstrap, errors, paired
+from gristmill.mixing.verdicts.paired import Errors, Paired, errors, paired
 from gristmill.mixing.verdicts.verdict import verdict
 
 
@@ -65,22 +65,19 @@ def verdicts(world: World, count: int, seed: int) -> dict[str, int]:
     return counts
 
 
-def covered(
-    seeds: int, clusters: int, share_of_seeds: float, count: int, seed: int, draws: int = 0, spread: float = 0.0
-) -> float:
-    """Share of `count` 95 % intervals that hold the truth, where this share of the mean's variance comes from seeds; by
-    bootstrap if `draws`.
+def covered(seeds: int, clusters: int, share_of_seeds: float, count: int, seed: int, spread: float = 0.0) -> float:
+    """Share of `count` 95 % intervals that hold the truth, where this share of the mean's variance comes from seeds.
 
     `spread`: the deviation of the logarithm of a cluster's size.
     """
     random = np.random.default_rng(seed)
     of_seed, of_cluster = np.sqrt(share_of_seeds * seeds), np.sqrt((1 - share_of_seeds) * clusters)
     held = 0
-    for number in range(count):
+    for _ in range(count):
         sizes_C = np.exp(random.normal(0, spread, clusters)) if spread else np.ones(clusters)
         of_these = of_cluster / np.sqrt(clusters * (sizes_C @ sizes_C)) * sizes_C.sum()
         cells_SC = random.normal(0, of_seed, (seeds, 1)) + random.normal(0, of_these, clusters)
         found = Paired(cells_SC * sizes_C, sizes_C, np.ones(seeds))
-        low, high = bootstrap(found, draws, number) if draws else errors(found).interval()
+        low, high = errors(found).interval()
         held += low <= 0 <= high
     return held / count

@@ -175,19 +175,15 @@ def test_only_one_arm(finished: tuple[Path, dict[str, Any]], tmp_path: Path) -> 
     assert again["arms"][0]["differences"] == record["arms"][0]["differences"]
 
 
-def test_a_corrupt_shard_ends_its_arm_and_no_other(tmp_path: Path) -> None:
+def test_a_corrupt_shard_is_said_before_anything_is_trained(tmp_path: Path) -> None:
     plan, counting = make_plan(tmp_path, tokens=3000), Counting()
     path = tmp_path / "sets" / "noise" / "shard-00000.arrow"
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 255
     path.write_bytes(bytes(data))
-    record = go(plan, tmp_path / "out", counting)
-    assert [(arm["name"], arm["status"]) for arm in record["arms"]] == [
-        ("clean", "done"),
-        ("noise", "failed"),
-    ] and record["status"] == "partial"
-    assert "sets.noise" in record["arms"][1]["error"] and "shard-00000.arrow" in record["arms"][1]["error"]
-    assert [arm for arm, _ in counting.done] == ["base", "control", "clean", "control", "clean"]
+    with pytest.raises(RunFailed, match=r"sets\.noise: .*shard-00000\.arrow"):
+        go(plan, tmp_path / "out", counting)
+    assert counting.done == []
 
 
 def test_a_gpu_out_of_memory_is_said_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,15 +329,10 @@ def test_a_plan_of_less_than_an_update_is_refused(tmp_path: Path) -> None:
 def test_a_set_of_too_little_weight_is_said_before_anything_is_trained(tmp_path: Path) -> None:
     plan = make_plan(tmp_path, tokens=1024)
     plan.write_text(plan.read_text().replace("  clean: clean\n", "  clean: {clean: 1, noise: 0.0001}\n", 1))
-    record = go(
-        plan,
-        tmp_path / "out",
-        lambda job: {"failed": "-", "arm": job["arm"], "seed": job["seed"]} if job["arm"] != "base" else carry_out(job),
-    )
-    assert (
-        record["arms"][0]["error"]
-        == "sets.noise: less than one row in 1,000 would be of it; give it more weight, or leave it out"
-    )
+    with pytest.raises(
+        RecipeError, match=r"arms\.clean: noise: less than one row in 1,000 would be of it; give it more"
+    ):
+        go(plan, tmp_path / "out")
 
 
 def from_scratch(text: str) -> str:
@@ -385,14 +376,8 @@ def test_a_base_that_is_there_already(finished: tuple[Path, dict[str, Any]], tmp
 def test_an_arm_of_another_tokenizer_is_told_so(tmp_path: Path) -> None:
     plan = make_plan(tmp_path, tokens=3000)
     make_set(tmp_path / "sets" / "noise", tales(100, 1), row_length=32)
-    record = go(
-        plan,
-        tmp_path / "out",
-        lambda job: carry_out(job) if job["arm"] == "base" else {"failed": "-", "arm": job["arm"], "seed": job["seed"]},
-    )
-    assert "another length of rows" in record["arms"][1]["error"]
-    index = json.loads((tmp_path / "sets" / "default" / "index.json").read_text())
-    assert index["meta"]["row_length"] == 64
+    with pytest.raises(RecipeError, match=r"sets\.noise: another length of rows than .*sets/default: 32, not 64"):
+        go(plan, tmp_path / "out")
 
 
 def test_a_fault_of_the_control_ends_the_run(tmp_path: Path) -> None:
@@ -402,7 +387,7 @@ def test_a_fault_of_the_control_ends_the_run(tmp_path: Path) -> None:
         go(plan, tmp_path / "out")
     path = tmp_path / "sets" / "default" / "shard-00000.arrow"
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(RunFailed, match=r"sets.default: .*The control needs it"):
+    with pytest.raises(RunFailed, match=r"sets.default: .*shard-00000.arrow"):
         go(plan, tmp_path / "out")
 
 

@@ -71,7 +71,7 @@ def test_rates_that_disagree_are_a_word(judged: tuple[Path, dict[str, Any]]) -> 
 def test_the_effect_is_told_as_compute(judged: tuple[Path, dict[str, Any]]) -> None:
     """The control's loss is 0.9 + 0.2 / sqrt(t): 0.02 less takes (0.2 / 0.18)^2 of the tokens."""
     folder, record = judged
-    clean, noise = (record["arms"][place]["multiplier"] for place in (0, 1))
+    clean, noise = (record["arms"][place]["differences"][0]["multiplier"] for place in (0, 1))
     assert clean["low"] <= (0.2 / 0.18) ** 2 <= clean["high"] and clean["curve"] == "lengths"
     assert noise["low"] <= (0.2 / 0.23) ** 2 <= noise["high"] and noise["value"] < 1 < clean["value"]
     assert (clean["least"], clean["most"]) == (0.25, 3.0)
@@ -148,6 +148,8 @@ def test_runs_of_a_plan(tmp_path: Path) -> None:
 def test_a_curve_from_measurements_on_the_way(tmp_path: Path) -> None:
     """Without `curve` the control's own runs give a rough one; it is in the record, whole."""
     record = write_example(tmp_path)
-    found = record["arms"][0]["multiplier"]
+    found = record["arms"][0]["differences"][0]["multiplier"]
     assert found["curve"] == "on the way" and found["value"] > 1
-    assert json.loads((tmp_path / "out" / "ablation.json").read_text())["arms"][0]["multiplier"] == found
+    assert (
+        json.loads((tmp_path / "out" / "ablation.json").read_text())["arms"][0]["differences"][0]["multiplier"] == found
+    )

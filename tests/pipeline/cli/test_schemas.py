@@ -17,7 +17,7 @@ jsonschema = pytest.importorskip("jsonschema")
 RECIPES = Path(__file__).parents[3] / "recipes"
 PLANS = {
     "train": ["training/small_model.yaml"],
-    "ablate": ["ablations/candidates.yaml"],
+    "ablate": ["ablations/candidates.yaml", "ablations/corpora.yaml"],
     "judge-train": ["judges/quality.yaml", "judges/distilled.yaml"],
     "judge-label": ["judges/labels.yaml"],
     "judge-rate": ["mixing/utilities.yaml"],

@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import lzma
+import random
 import zlib
 
 import pytest
@@ -12,6 +13,7 @@ import zstandard
 from hypothesis import given, settings, strategies as st
 
 from gristmill.stages.documents import uid_of
+from gristmill.stages.read.columns import pieces
 from gristmill.stages.read.frames import frames_of
 from gristmill.stages.read.jsonl import Jsonl
 from gristmill.stages.stage import Origin
@@ -320,3 +322,12 @@ def test_a_field_of_pages_is_found_or_remarked():
     assert remarks(row, html="raw_html") == [] and remarks(row)[0].endswith(
         "with `text:`, or a field of pages with `html:`"
     )
+
+
+@pytest.mark.parametrize(("name", "pack"), [("a.jsonl.gz", gzip.compress), ("a.jsonl.zst", zstandard.compress)])
+def test_columns_of_a_packed_file_that_takes_several_reads(name, pack):
+    lines = [json.dumps({"text": random.Random(number).randbytes(300).hex()}) + "\n" for number in range(3000)]
+    data = pack("".join(lines).encode())
+    assert len(data) > 600_000  # a read is of 256 KiB
+    texts = [text for table in pieces(io.BytesIO(data), name, ["text"]) for text in table["text"].to_pylist()]
+    assert len(texts) == 3000 and [json.dumps({"text": text}) + "\n" for text in texts] == lines
