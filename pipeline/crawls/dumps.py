@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
@@ -37,7 +38,8 @@ class Dumps:
         self.root = root.rstrip("/")
         self.who = who
         self.is_local = "://" not in root
-        self._fetcher: Fetcher | None = None if self.is_local else fetcher_for(reader, self.root)
+        self.asked: Counter[str] = Counter()  # requests and bytes so far
+        self._fetcher: Fetcher | None = None if self.is_local else fetcher_for(reader, self.root, self.asked)
         self._facts_path = facts_path(reader, self.root)
         self._facts: dict[str, Facts] = {}
 
@@ -49,11 +51,6 @@ class Dumps:
     def __exit__(self, *error: object) -> None:
         if self._fetcher is not None:
             self._fetcher.close()
-
-    @property
-    def asked(self) -> tuple[int, int]:
-        """Requests and bytes so far."""
-        return (self._fetcher.requests, self._fetcher.bytes) if self._fetcher else (0, 0)
 
     def names(self, dump: str, what: str) -> list[str]:
         """The names in a list of a dump, each below the root."""
@@ -127,22 +124,8 @@ class Dumps:
             return (Path(self.root) / name).open("rb")
         facts = self._facts[name]
         stretches = joined(wanted, self.reader.gap)
-        return cast(BinaryIO, _Counted(self, Place(self.root, name, facts.tag), stretches, facts.size))
-
-
-class _Counted(RemoteFile):
-    """A file whose requests count as those of the listing."""
-
-    def __init__(self, dumps: Dumps, place: Place, wanted: list[STRETCH], size: int) -> None:
-        self._dumps = dumps
-        super().__init__(dumps.reader, place, wanted, size)
-
-    def close(self) -> None:
-        if not self.closed:
-            super().close()
-            fetcher = cast(Fetcher, self._dumps._fetcher)
-            fetcher.requests += self._fetcher.requests
-            fetcher.bytes += self._fetcher.bytes
+        place = Place(self.root, name, facts.tag)
+        return cast(BinaryIO, RemoteFile(self.reader, place, stretches, facts.size, self.asked))
 
 
 def list_path(dump: str, what: str) -> str:

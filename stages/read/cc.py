@@ -57,7 +57,6 @@ class CrawlLimits(Settings):
     """How hard the server is asked, by all processes of a machine together."""
 
     requests: Annotated[float, Field(gt=0, description="requests a second at most")] = 20.0
-    bytes: Annotated[Bytes | None, Field(gt=0, description="bytes a second at most; no limit unless given")] = None
     tries: Annotated[int, Field(ge=1, description="requests in a row that bring nothing, before the run fails")] = 8
     pause: Annotated[
         float, Field(ge=0, description="seconds before the second try; twice as long each time, a minute at most")
@@ -84,7 +83,7 @@ class Cc(Warc):
     root: Annotated[
         str,
         Field(
-            description="where dumps lie: https://, s3:// or another fsspec address, or a folder",
+            description="where dumps lie: https://, s3:// or a folder",
             json_schema_extra=PLACEMENT,
         ),
     ] = COMMON_CRAWL
@@ -116,7 +115,7 @@ class Cc(Warc):
         Bytes,
         Field(ge=0, description="bytes that stay there once they are read; the oldest go", json_schema_extra=PLACEMENT),
     ] = 8 << 30
-    limits: Annotated[CrawlLimits, Field(description="of requests, bytes and tries", json_schema_extra=PLACEMENT)] = (
+    limits: Annotated[CrawlLimits, Field(description="of requests and tries", json_schema_extra=PLACEMENT)] = (
         CrawlLimits()
     )
     suffixes: ClassVar[tuple[str, ...]] = (".warc.gz", ".wet.gz")
