@@ -97,7 +97,8 @@ def listed() -> dict[str, dict[str, str]]:
     groups: dict[str, dict[str, str]] = {title: {} for title in GROUPS.values()}
     for name, class_name in sorted(registry.names().items()):
         home = stages.HOMES[class_name]
-        source = Path(str(importlib.util.find_spec(home).origin)).read_text(encoding="utf-8")  # type: ignore[union-attr]
+        spec = importlib.util.find_spec(home)
+        source = Path(str(spec and spec.origin)).read_text(encoding="utf-8")
         about = re.search(rf'^class {class_name}\b.*?:\n    r?"""(.*?)"""', source, re.MULTILINE | re.DOTALL)
         groups[GROUPS[group_of(home)]][name] = first_sentence(about and about[1])
     return groups

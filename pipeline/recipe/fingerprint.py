@@ -29,7 +29,6 @@ import gristmill.stages as stages
 from gristmill.kernels.base.code_cache import cache_folder
 from gristmill.kernels.common.files import write_whole
 from gristmill.kernels.common.paths import CONTENTS
-from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.json_types import StageSpec
 from gristmill.pipeline.store.storage import digest
 from gristmill.stages.stage import Reader, Stage
@@ -474,13 +473,6 @@ def made_of(stages: Iterable[Identity], kinds: Iterable[str]) -> MadeOf:
     for code in (*(stage.code for stage in stages), *(code_of_engine(kind) for kind in kinds)):
         entries |= code
     return {name: entry if is_version(entry) else entry[:8] for name, entry in sorted(entries.items())}
-
-
-def made_before(made: Mapping[str, str], path: str) -> MadeOf:
-    """What a node was made of when its manifest was written."""
-    if not made:
-        raise RecipeError(f"{path} is of another version of Gristmill; give the run a new folder (--out)")
-    return dict(made)
 
 
 def is_version(entry: str) -> bool:
