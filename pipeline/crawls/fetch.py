@@ -52,14 +52,14 @@ class Fetcher:
         at, tries, known = start, 0, False
         while end is None or at < end or not known:
             try:
-                for chunk in self._once(name, at, end, tag):
-                    if isinstance(chunk, Answer):
-                        if not known:
-                            at, known = chunk.start, True
-                            end = chunk.size if end is None else min(end, chunk.size)
-                            tag = tag or chunk.tag
-                            learn(at, Facts(chunk.size, chunk.tag))
-                        continue
+                answer = self._ask(name, at, end, tag)
+                if not known:
+                    at, known, tag = answer.start, True, tag or answer.tag
+                    end = answer.size if end is None else min(end, answer.size)
+                    learn(at, Facts(answer.size, answer.tag))
+                for chunk in answer.chunks:
+                    with counting:
+                        self.asked["bytes"] += len(chunk)
                     at, tries = at + len(chunk), 0
                     yield chunk
                 if end is not None and at >= end:
@@ -68,18 +68,14 @@ class Fetcher:
                 tries += 1
                 self._pause(name, fault, tries)
 
-    def _once(self, name: str, start: int, end: int | None, tag: str) -> Iterator[Answer | bytes]:
+    def _ask(self, name: str, start: int, end: int | None, tag: str) -> Answer:
         self.pace.request()
         with counting:
             self.asked["requests"] += 1
         answer = self.wire.ask(name, start, end, tag)
         if answer.remark:
             self.remarks.append(f"{name}: {answer.remark}")
-        yield answer
-        for chunk in answer.chunks:
-            with counting:
-                self.asked["bytes"] += len(chunk)
-            yield chunk
+        return answer
 
     def _pause(self, name: str, fault: Interrupted, tries: int) -> None:
         self.remarks.append(f"{name}: {fault}")

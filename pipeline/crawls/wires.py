@@ -83,20 +83,12 @@ class HttpWire:
     def __init__(self, root: str, timeout: float) -> None:
         self.root = root.rstrip("/")
         try:
-            self._base = httpx2.URL(self.root)
-            self._proxy = proxy_for(self._base)
+            base = httpx2.URL(self.root)
+            proxy = proxy_for(base)
         except (httpx2.InvalidURL, ValueError) as error:
             raise RunFailed(f"{root}: {error}") from error
         self._timeout = {"connect": timeout, "read": timeout, "write": timeout, "pool": None}
-        self._tls = tls_for(self._base)
-        self._own = threading.local()  # a transport for each thread: one that met a fault is closed
-
-    @property
-    def _transport(self) -> httpx2.HTTPTransport:
-        if not hasattr(self._own, "transport"):
-            self._own.transport = httpx2.HTTPTransport(verify=self._tls, proxy=self._proxy, trust_env=False)
-        transport: httpx2.HTTPTransport = self._own.transport
-        return transport
+        self._transport = httpx2.HTTPTransport(verify=tls_for(base), proxy=proxy, trust_env=False)
 
     def ask(self, name: str, start: int, end: int | None, tag: str) -> Answer:
         wanted = f"bytes={start}" if start < 0 else f"bytes={start}-{'' if end is None else end - 1}"
@@ -162,8 +154,7 @@ class HttpWire:
 
     def _chunks(self, response: httpx2.Response, due: int, is_odd: bool) -> Iterator[bytes]:
         """At most `due` bytes, whatever the server sends. The end of an answer is not waited for where it is `odd`: its
-        length is another. A connection whose answer did not end as it should is not used again."""
-        whole = False
+        length is another."""
         try:
             for chunk in response.iter_raw():
                 count(bytes_in=len(chunk))
@@ -171,23 +162,16 @@ class HttpWire:
                 due -= len(chunk)
                 if due < 0 or (is_odd and due == 0):
                     break
-            whole = due == 0 and not is_odd
         except (httpx2.TransportError, httpx2.StreamError, OSError) as error:
             raise Interrupted(f"the answer breaks off ({in_short(error)})") from error
         finally:
             with contextlib.suppress(Exception):
-                response.close()
-            if not whole:
-                self.close()
+                response.close()  # the connection too, where the answer did not end as it should
         if due > 0:
             raise Interrupted(f"{due:,} bytes less came than the range has")
 
     def close(self) -> None:
-        """Of this thread; those of others go with them."""
-        if hasattr(self._own, "transport"):
-            with contextlib.suppress(Exception):
-                self._own.transport.close()
-            del self._own.transport
+        self._transport.close()
 
 
 def length_remark(headers: Mapping[str, str], due: int) -> str:
