@@ -8,7 +8,7 @@ import io
 import json
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -18,11 +18,10 @@ import xxhash
 
 from gristmill.pipeline.crawls.fetch import Facts, Fetcher
 from gristmill.pipeline.crawls.remote import Place, RemoteFile, facts_path, fetcher_for, folder_of, note
-from gristmill.pipeline.crawls.spool import PIECES, STRETCH, Spool, folder_of_file, joined
+from gristmill.pipeline.crawls.spool import STRETCH, Spool, joined
 from gristmill.pipeline.crawls.wires import Missing
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.formatting import one_line
-from gristmill.stages.inputs import Copies
 from gristmill.stages.read.cc import Cc
 
 THREADS = 16
@@ -170,18 +169,6 @@ def facts_in(path: Path) -> dict[str, Facts]:
             if size < 0:  # it has changed since
                 del known[name]
     return known
-
-
-def copies_of(reader: Cc, paths: Iterable[str]) -> Copies:
-    """What the cache of this machine has of some files of crawls, and of tables of the crawls' index, which hold the
-    urls of their pages."""
-    folder, root, paths = folder_of(reader), reader.root.rstrip("/"), sorted(paths)
-    tags = {name: facts.tag for name, facts in facts_in(facts_path(reader, root)).items()}
-    names = [*paths, *(name for name in tags if paths and name.endswith(".parquet"))]
-    places = {
-        folder_of_file(folder / "files", f"{root}/{name}", tag) for name in names for tag in ("", tags.get(name, ""))
-    }
-    return Copies(str(folder), sorted(str(place) for place in places if (place / PIECES).exists()))
 
 
 def _lines(path: Path) -> Iterator[str]:

@@ -8,14 +8,13 @@ its file, or read from a folder by `warc`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Annotated, BinaryIO, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from gristmill.kernels.common.settings import PLACEMENT, Bytes, Settings
 from gristmill.stages.documents import Collector, Reading
-from gristmill.stages.inputs import Copies
 from gristmill.stages.read.members import Codec, Gzip, Window
 from gristmill.stages.read.page_rows import PageCollector
 from gristmill.stages.read.records import Record
@@ -158,9 +157,6 @@ class Cc(Warc):
 
     def open(self, origin: Origin, access: InputAccess) -> BinaryIO:
         return access.open_crawl(self, origin) if "://" in origin.address else access.open_file(origin)
-
-    def copies(self, paths: Iterable[str], access: InputAccess) -> Copies:
-        return access.crawl_copies(self, paths) if "://" in self.root else Copies()
 
     def spans(self, file: BinaryIO, path: str, size: int, target: int) -> list[tuple[int, int | None]]:
         """By size alone: to look into a file would cost a request."""
