@@ -203,7 +203,7 @@ class StageRecord:
     def from_json(cls, data: Mapping[str, Any]) -> StageRecord:
         """Its counts stand beside its name."""
         count = {name: data[name] for name in COUNTED if name in data}
-        return read_as(cls, {**data, "count": count}, lenient=True)
+        return read_as(cls, {"earlier_runs": [], **data, "count": count}, lenient=True)
 
 
 RARE = ("earlier_runs", "inserted_for", "moved_behind")  # of few stages

@@ -44,7 +44,7 @@ def dumps(value: Any) -> bytes:
 
 def read_as(kind: type[T], data: Any, lenient: bool = False) -> T:
     """A dataclass from plain data. TypeError, KeyError, AttributeError or ValueError for data of another shape;
-    `lenient` passes over names that it does not have."""
+    `lenient` passes over names that it does not have, and gives lists for sequences, as JSON has them."""
     return cast(T, _decoder(cast(Any, kind), lenient)(data))
 
 
@@ -80,7 +80,8 @@ def _decoder(hint: Any, lenient: bool) -> Decode:
     if origin is tuple and args[1:] != (Ellipsis,):
         return tuple
     if origin in (list, tuple, Sequence):
-        each, make = _decoder(args[0], lenient), list if origin is list else tuple
+        each = _decoder(args[0], lenient)
+        make = list if origin is list or (lenient and origin is Sequence) else tuple
         given = functools.partial(checked, kinds=(list, tuple))
         return lambda data: make(given(data) if each is _as_it_is else map(each, given(data)))
     if origin in (dict, Mapping):
