@@ -40,14 +40,6 @@ class InputFiles:
         return None
 
 
-@dataclass(frozen=True)
-class Copies:
-    """Copies of inputs that a reader keeps on this machine, for when it reads them again."""
-
-    folder: str = ""  # where all of them are; empty if it keeps none
-    of_inputs: Sequence[str] = ()  # the folders of those that were asked for
-
-
 class InputAccess(Protocol):
     """What the engine does for a reader that lists or opens its inputs."""
 
@@ -65,6 +57,3 @@ class InputAccess(Protocol):
 
     def open_crawl(self, reader: Any, origin: Origin) -> BinaryIO:
         """A span of such a file, fetched as it is read."""
-
-    def crawl_copies(self, reader: Any, paths: Iterable[str]) -> Copies:
-        """What this machine keeps of such files."""

@@ -48,7 +48,7 @@ from gristmill.stages.documents import BASE, PAGE, Origin, Reading
 from gristmill.stages.figures import Report, StageFigures, TokenCounts
 from gristmill.stages.flow import Dataset, Flow
 from gristmill.stages.frames import ROW, names_in
-from gristmill.stages.inputs import Copies, InputAccess, InputFile, InputFiles
+from gristmill.stages.inputs import InputAccess, InputFile, InputFiles
 from gristmill.stages.local_flow import LocalDocuments, LocalFlow, NeedsRun, as_documents, documents_in
 from gristmill.stages.state import State, changes, complaint, first_difference, state_of, state_of_generators
 
@@ -426,10 +426,6 @@ class Reader(Stage):
         """What `spans` and `read` get for an input, on the worker: a binary file, or anything else that works in a
         `with` statement."""
         return access.open_file(origin)
-
-    def copies(self, paths: Iterable[str], access: InputAccess) -> Copies:
-        """Copies that it keeps of some of its inputs. A takedown removes them."""
-        return Copies()
 
     def spans(self, file: Any, path: str, size: int, target: int) -> list[tuple[int, int | None]]:
         """Ranges of about `target` bytes that can be read separately; the whole input unless the format allows more. A

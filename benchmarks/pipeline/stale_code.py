@@ -65,13 +65,13 @@ USERS: Mapping[str, tuple[str, str, Sequence[str]]] = {
         ["gristmill.kernels.words.token_rules"],
     ),
     "lazily": (
-        "import gristmill",
-        "len(gristmill.extract(text).text) if text.startswith('<html') else 0",
+        "from gristmill import extract",
+        "len(extract(text).text) if text.startswith('<html') else 0",
         ["gristmill.stages.extract.engines"],
     ),
     "by_class": (
-        "from gristmill import stages as ours",
-        "len(ours.Repair().name or text)",
+        "from gristmill.stages import Repair",
+        "len(Repair().name or text)",
         ["gristmill.stages.text.repair"],
     ),
     "by_helper": ("import counting", "counting.count(text)", ["gristmill.kernels.urls.urls"]),

@@ -23,7 +23,10 @@ def forget(
         ),
     ] = None,
     with_copies: Annotated[
-        bool, typer.Option("--with-copies", help="also forget documents with the same or nearly the same text")
+        bool,
+        typer.Option(
+            "--with-copies", help="also forget documents with the same text, and those dropped as their duplicates"
+        ),
     ] = False,
     skip_inputs: Annotated[
         bool,
@@ -53,7 +56,7 @@ def forget(
     if as_json:
         print(json.dumps(receipt))
         return
-    console().print(escape(in_words(receipt, done=not dry_run)), end="", soft_wrap=True)
+    console().print(escape(in_words(receipt)), end="", soft_wrap=True)
     if "receipt" not in receipt and not dry_run:
         console().print("\nthere was nothing to do: this run has none of it, and its list names it already")
     elif not dry_run:

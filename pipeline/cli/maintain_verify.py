@@ -90,6 +90,7 @@ def check_files(store: Store, read: bool = False) -> CheckedFiles:
     """Each local file of a run is read, whatever its stamp says; of an object store with `read`, but for token shards,
     which have a check of their own. Else lengths are compared."""
     from gristmill.pipeline.store.journal import READERS, Journal
+    from gristmill.pipeline.store.run_records import SegmentManifest
     from gristmill.pipeline.store.storage import hash_of_object
 
     journal = Journal(store, looks_only=True)
@@ -110,7 +111,8 @@ def check_files(store: Store, read: bool = False) -> CheckedFiles:
         for path in present
         if path.startswith("partitions/") and path.endswith("/manifest.json") and path not in journal.damaged
     ]
-    written = [path for name in manifests for part in store.read_json(name)["parts"] for path in part["files"].items()]
+    parts = [part for name in manifests for part in SegmentManifest.from_json(store.read_json(name)).parts]
+    written = [path for part in parts for path in part.files.items()]
     results = {path for name, path in written if name.startswith("sink/")}
     sinks = tuple({f"{path.split('/')[0]}/" for path in results})
     strange = {

@@ -7,7 +7,8 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -17,11 +18,10 @@ import xxhash
 
 from gristmill.pipeline.crawls.fetch import Facts, Fetcher
 from gristmill.pipeline.crawls.remote import Place, RemoteFile, facts_path, fetcher_for, folder_of, note
-from gristmill.pipeline.crawls.spool import PIECES, STRETCH, Spool, folder_of_file, joined
+from gristmill.pipeline.crawls.spool import STRETCH, Spool, joined
 from gristmill.pipeline.crawls.wires import Missing
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.formatting import one_line
-from gristmill.stages.inputs import Copies
 from gristmill.stages.read.cc import Cc
 
 THREADS = 16
@@ -37,7 +37,8 @@ class Dumps:
         self.root = root.rstrip("/")
         self.who = who
         self.is_local = "://" not in root
-        self._fetcher: Fetcher | None = None if self.is_local else fetcher_for(reader, self.root)
+        self.asked: Counter[str] = Counter()  # requests and bytes so far
+        self._fetcher: Fetcher | None = None if self.is_local else fetcher_for(reader, self.root, self.asked)
         self._facts_path = facts_path(reader, self.root)
         self._facts: dict[str, Facts] = {}
 
@@ -49,11 +50,6 @@ class Dumps:
     def __exit__(self, *error: object) -> None:
         if self._fetcher is not None:
             self._fetcher.close()
-
-    @property
-    def asked(self) -> tuple[int, int]:
-        """Requests and bytes so far."""
-        return (self._fetcher.requests, self._fetcher.bytes) if self._fetcher else (0, 0)
 
     def names(self, dump: str, what: str) -> list[str]:
         """The names in a list of a dump, each below the root."""
@@ -127,22 +123,8 @@ class Dumps:
             return (Path(self.root) / name).open("rb")
         facts = self._facts[name]
         stretches = joined(wanted, self.reader.gap)
-        return cast(BinaryIO, _Counted(self, Place(self.root, name, facts.tag), stretches, facts.size))
-
-
-class _Counted(RemoteFile):
-    """A file whose requests count as those of the listing."""
-
-    def __init__(self, dumps: Dumps, place: Place, wanted: list[STRETCH], size: int) -> None:
-        self._dumps = dumps
-        super().__init__(dumps.reader, place, wanted, size)
-
-    def close(self) -> None:
-        if not self.closed:
-            super().close()
-            fetcher = cast(Fetcher, self._dumps._fetcher)
-            fetcher.requests += self._fetcher.requests
-            fetcher.bytes += self._fetcher.bytes
+        place = Place(self.root, name, facts.tag)
+        return cast(BinaryIO, RemoteFile(self.reader, place, stretches, facts.size, self.asked))
 
 
 def list_path(dump: str, what: str) -> str:
@@ -187,18 +169,6 @@ def facts_in(path: Path) -> dict[str, Facts]:
             if size < 0:  # it has changed since
                 del known[name]
     return known
-
-
-def copies_of(reader: Cc, paths: Iterable[str]) -> Copies:
-    """What the cache of this machine has of some files of crawls, and of tables of the crawls' index, which hold the
-    urls of their pages."""
-    folder, root, paths = folder_of(reader), reader.root.rstrip("/"), sorted(paths)
-    tags = {name: facts.tag for name, facts in facts_in(facts_path(reader, root)).items()}
-    names = [*paths, *(name for name in tags if paths and name.endswith(".parquet"))]
-    places = {
-        folder_of_file(folder / "files", f"{root}/{name}", tag) for name in names for tag in ("", tags.get(name, ""))
-    }
-    return Copies(str(folder), sorted(str(place) for place in places if (place / PIECES).exists()))
 
 
 def _lines(path: Path) -> Iterator[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gristmill.kernels.common.http import backoff
 from gristmill.pipeline.crawls.pace import Pace
-from gristmill.pipeline.crawls.wires import Answer, Interrupted, Missing, Wire, count, wire_to
+from gristmill.pipeline.crawls.wires import Answer, Interrupted, Missing, Wire, count, counting, wire_to
 from gristmill.pipeline.errors import RunFailed
 from gristmill.stages.read.cc import CrawlLimits
 
@@ -24,20 +25,14 @@ class Facts:
     tag: str
 
 
-class Stopped(Exception):
-    """Nobody wants the rest."""
-
-
 class Fetcher:
-    """Requests to one root. `requests` and `bytes` are what it asked for and got."""
+    """Requests to one root. `asked` counts its requests and the bytes that came."""
 
-    def __init__(self, root: str, limits: CrawlLimits, pace: Pace, stop: threading.Event | None = None) -> None:
+    def __init__(self, root: str, limits: CrawlLimits, pace: Pace, asked: Counter[str]) -> None:
         self.wire: Wire = wire_to(root, limits.timeout)
         self.limits = limits
         self.pace = pace
-        self.stop = stop or threading.Event()
-        self.requests = self.bytes = 0
-        self._counting = threading.Lock()
+        self.asked = asked
         self.remarks: list[str] = []
 
     @property
@@ -57,14 +52,14 @@ class Fetcher:
         at, tries, known = start, 0, False
         while end is None or at < end or not known:
             try:
-                for chunk in self._once(name, at, end, tag):
-                    if isinstance(chunk, Answer):
-                        if not known:
-                            at, known = chunk.start, True
-                            end = chunk.size if end is None else min(end, chunk.size)
-                            tag = tag or chunk.tag
-                            learn(at, Facts(chunk.size, chunk.tag))
-                        continue
+                answer = self._ask(name, at, end, tag)
+                if not known:
+                    at, known, tag = answer.start, True, tag or answer.tag
+                    end = answer.size if end is None else min(end, answer.size)
+                    learn(at, Facts(answer.size, answer.tag))
+                for chunk in answer.chunks:
+                    with counting:
+                        self.asked["bytes"] += len(chunk)
                     at, tries = at + len(chunk), 0
                     yield chunk
                 if end is not None and at >= end:
@@ -73,21 +68,14 @@ class Fetcher:
                 tries += 1
                 self._pause(name, fault, tries)
 
-    def _once(self, name: str, start: int, end: int | None, tag: str) -> Iterator[Answer | bytes]:
-        self._check()
+    def _ask(self, name: str, start: int, end: int | None, tag: str) -> Answer:
         self.pace.request()
-        with self._counting:
-            self.requests += 1
+        with counting:
+            self.asked["requests"] += 1
         answer = self.wire.ask(name, start, end, tag)
         if answer.remark:
             self.remarks.append(f"{name}: {answer.remark}")
-        yield answer
-        for chunk in answer.chunks:
-            self._check()
-            with self._counting:
-                self.bytes += len(chunk)
-            self.pace.came(len(chunk), self.stop)
-            yield chunk
+        return answer
 
     def _pause(self, name: str, fault: Interrupted, tries: int) -> None:
         self.remarks.append(f"{name}: {fault}")
@@ -103,11 +91,7 @@ class Fetcher:
         if fault.wait is not None:
             self.pace.hold(fault.wait)
         else:
-            self.stop.wait(backoff(tries, self.limits.pause, LONGEST_PAUSE))
-
-    def _check(self) -> None:
-        if self.stop.is_set():
-            raise Stopped
+            time.sleep(backoff(tries, self.limits.pause, LONGEST_PAUSE))
 
     def whole(self, name: str) -> bytes:
         return b"".join(self.stretch(name, 0, None))
@@ -120,5 +104,4 @@ class Fetcher:
         return heard[0]
 
     def close(self) -> None:
-        self.stop.set()
         self.wire.close()

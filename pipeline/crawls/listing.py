@@ -64,7 +64,8 @@ def crawl_of(reader: Cc, folder: Path, who: str) -> Crawl:
                 files.append(CrawlFile(name, int(places[:, 1].sum()), "", digest, packed(places)))
         if not files:
             raise RecipeError(f"{who}: the index of {', '.join(reader.dumps)} knows no record that fits")
-        return Crawl(root.rstrip("/"), sorted(files, key=lambda file: file.name), dumps.asked)
+        asked = dumps.asked["requests"], dumps.asked["bytes"]
+        return Crawl(root.rstrip("/"), sorted(files, key=lambda file: file.name), asked)
 
 
 def packed(places: Array) -> str:

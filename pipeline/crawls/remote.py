@@ -1,4 +1,5 @@
-"""A remote file to read from: a thread fetches ahead what will be wanted, onto this machine's disk.
+"""A remote file to read from, which is fetched onto this machine's disk as it is read. What the server sends meanwhile
+waits in the connection: a few megabytes, which is what a batch takes.
 
 Where all records of a stretch are wanted it is fetched with one request, and a little beyond its end, for the record
 that reaches over it. Where some are, they are fetched in stretches that lie more than `gap` bytes apart.
@@ -10,22 +11,21 @@ import contextlib
 import io
 import json
 import os
-import threading
-from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import xxhash
 
 from gristmill.kernels.base.code_cache import cache_folder
-from gristmill.pipeline.crawls.fetch import Facts, Fetcher, Stopped
+from gristmill.pipeline.crawls.fetch import Facts, Fetcher
 from gristmill.pipeline.crawls.pace import Pace
 from gristmill.pipeline.crawls.spool import STRETCH, Spool, joined, make_room, missing
 from gristmill.pipeline.crawls.wires import Changed
 from gristmill.stages.read.cc import Cc
 
 TAIL = 256 << 10  # bytes beyond a stretch: few records are longer, and a longer one costs a request more
-AHEAD = 64 << 20  # bytes fetched before they are read
 PIECE = 4 << 20
 
 
@@ -56,9 +56,8 @@ def folder_of(reader: Cc) -> Path:
     return Path(reader.cache).expanduser() if reader.cache else cache_folder() / "crawls"
 
 
-def fetcher_for(reader: Cc, root: str, stop: threading.Event | None = None) -> Fetcher:
-    pace = Pace(folder_of(reader), root, reader.limits.requests, reader.limits.bytes)
-    return Fetcher(root, reader.limits, pace, stop)
+def fetcher_for(reader: Cc, root: str, asked: Counter[str]) -> Fetcher:
+    return Fetcher(root, reader.limits, Pace(folder_of(reader), root, reader.limits.requests), asked)
 
 
 def facts_path(reader: Cc, root: str) -> Path:
@@ -77,9 +76,12 @@ def note(path: Path, name: str, facts: Facts | None) -> None:
 
 
 class RemoteFile(io.RawIOBase):
-    """What was asked for of a file; of other places it has nothing, unless `more` lets it fetch them too."""
+    """What was asked for of a file, fetched as it is read; of other places it has nothing, unless its size is known:
+    then they are fetched too."""
 
-    def __init__(self, reader: Cc, place: Place, wanted: list[STRETCH], size: int | None) -> None:
+    def __init__(
+        self, reader: Cc, place: Place, wanted: list[STRETCH], size: int | None, asked: Counter[str] | None = None
+    ) -> None:
         self.place = place
         self._most = reader.cache_bytes
         self._folder = folder_of(reader) / "files"
@@ -90,78 +92,42 @@ class RemoteFile(io.RawIOBase):
         if not place.tag:
             self.place = Place(place.root, place.name, self._spool.tag)
         self._have = joined(self._spool.sound(wanted))
-        self._todo = missing(wanted, self._have)
-        self._changed = threading.Condition()
-        self._stop = threading.Event()
-        self._failure: BaseException | None = None
+        self._fetcher = fetcher_for(reader, place.root, Counter() if asked is None else asked)
         self._at = 0
-        self._working = False
-        self._waiting = False  # for what is not at hand yet
-        self._fetcher = fetcher_for(reader, place.root, self._stop)
-        self._thread: threading.Thread | None = None
+        self._stream: Iterator[bytes] = iter(())  # of the request that is open
+        self._next = self._until = 0  # where its next byte lies, and its end
 
     # --- fetching -----------------------------------------------------------------------------------------------------
 
-    def _start(self) -> None:
-        if self._todo and not self._working and self._failure is None:
-            self._working = True
-            self._thread = threading.Thread(target=self._fetch, name="crawl", daemon=True)
-            self._thread.start()
-
-    def _fetch(self) -> None:
+    def _fetch(self, at: int, stop: int) -> None:
+        """The next bytes of the open request, or of one that begins with the first byte that is missing here."""
+        start, _ = missing([(at, stop)], self._have)[0]
+        if not self._next <= start < self._until:
+            end = next(end for begin, end in self._wanted if begin <= start < end)
+            _, self._until = missing([(start, end)], self._have)[0]
+            self._next = start
+            self._spool.end()
+            self._spool.begin(start)
+            self._stream = self._fetcher.stretch(self.place.name, start, self._until, self.place.tag, self._learn)
         try:
-            while True:
-                with self._changed:
-                    if not self._todo:
-                        self._working = False
-                        self._changed.notify_all()
-                        return
-                    stretch = self._todo[0]
-                self._fetch_one(*stretch)
-                with self._changed:
-                    self._todo.remove(stretch)
-        except Stopped:
-            pass
-        except Changed as error:
+            data = next(self._stream, b"")
+        except Changed:
             self._spool.forget()
             note(self._facts, self.place.name, None)
-            with self._changed:
-                self._failure = error
-        except BaseException as error:
-            with self._changed:
-                self._failure = error
-        finally:
-            self._fetcher.wire.close()
-            with self._changed:
-                self._working = False
-                self._changed.notify_all()
-
-    def _fetch_one(self, start: int, end: int) -> None:
-        spool, at = self._spool, start
-        spool.begin(start)
-        try:
-            for data in self._fetcher.stretch(self.place.name, start, end, self.place.tag, self._learn):
-                spool.write(data)
-                with self._changed:
-                    self._have = joined([*self._have, (at, at + len(data))])
-                    at += len(data)
-                    self._changed.notify_all()
-                    while self._ahead() > AHEAD and not self._waiting and not self._stop.is_set():
-                        self._changed.wait(1.0)
-                if spool.since >= PIECE:
-                    spool.end()
-        finally:
-            spool.end()
+            raise
+        if not data:
+            raise OSError(f"{self.place.address}: bytes {at:,} to {stop:,} were not fetched")
+        self._spool.write(data)
+        self._have = joined([*self._have, (self._next, self._next + len(data))])
+        self._next += len(data)
+        if self._spool.since >= PIECE:
+            self._spool.end()
 
     def _learn(self, start: int, facts: Facts) -> None:
         """The first answer tells the version; later ranges are of the same."""
         if not self.place.tag:
             self.place = Place(self.place.root, self.place.name, facts.tag)
             self._spool.set_tag(facts.tag)
-
-    def _ahead(self) -> int:
-        """Bytes at hand that are not read yet."""
-        return sum(end - max(start, self._at) for start, end in self._have if end > self._at)
 
     @property
     def remarks(self) -> list[str]:
@@ -191,47 +157,24 @@ class RemoteFile(io.RawIOBase):
         stop = limit if size < 0 else min(at + size, limit)
         if stop <= at:
             return b""
-        with self._changed:
-            self._start()
-            while not self._holds(at, stop):
-                if self._failure is not None:
-                    raise self._failure
-                if not self._working:
-                    raise OSError(f"{self.place.address}: bytes {at:,} to {stop:,} were not fetched")
-                self._waiting = True
-                self._changed.notify_all()
-                self._changed.wait(1.0)
-            self._waiting = False
-            self._at = stop
-            self._changed.notify_all()
+        while missing([(at, stop)], self._have):
+            self._fetch(at, stop)
+        self._at = stop
         return self._spool.read(at, stop - at)
 
     def _limit(self, at: int) -> int:
         """Where the wanted stretch ends that a place is in; more is wanted where all places may be."""
         found = next((end for start, end in self._wanted if start <= at < end), None)
-        if found is not None:
-            return found
-        if self._size is None or at >= self._size:
-            return at
-        more = at, min(self._size, at + TAIL)
-        with self._changed:
-            self._wanted.append(more)
-            self._todo[:0] = missing([more], self._have)
-        return more[1]
-
-    def _holds(self, start: int, stop: int) -> bool:
-        place = bisect_right(self._have, (start, 1 << 62)) - 1
-        return place >= 0 and self._have[place][1] >= stop
+        if found is None and self._size is not None and at < self._size:
+            found = min(self._size, at + TAIL)
+            self._wanted.append((at, found))
+        return at if found is None else found
 
     def close(self) -> None:
         if self.closed:
             return
         super().close()
-        self._stop.set()
-        with self._changed:
-            self._changed.notify_all()
-        if self._thread is not None:
-            self._thread.join()
+        self._spool.end()
         self._fetcher.close()
         self._spool.close()
         with contextlib.suppress(OSError):

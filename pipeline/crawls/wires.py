@@ -1,4 +1,4 @@
-"""One request for a range of a file: over HTTP, to S3, or through any file system of fsspec.
+"""One request for a range of a file: over HTTP or to S3.
 
 An answer is what the server says the range is, never what was hoped for: where it begins, the size of the whole file,
 and a tag (ETag) that tells versions of it apart. `Interrupted` is what another request may mend.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -20,11 +20,11 @@ from fsspec.asyn import sync
 from gristmill.kernels.common.http import LONGEST_WAIT, causes, may_pass, proxy_for, retry_after, tls_for
 from gristmill.pipeline.errors import RunFailed, code_of, refusal
 from gristmill.pipeline.formatting import one_line
-from gristmill.pipeline.store.storage import REQUESTS, file_system, tag_of, with_retries
+from gristmill.pipeline.store.storage import REQUESTS, file_system
 
-PIECE = 8 << 20  # bytes of one answer that a file system holds in memory
+PIECE = 8 << 20  # bytes of one answer of S3 that are held in memory
 RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
-_counting = threading.Lock()
+counting = threading.Lock()  # of this process: many threads ask
 
 
 class Interrupted(Exception):
@@ -67,11 +67,15 @@ class Wire(Protocol):
 
 
 def wire_to(root: str, timeout: float) -> Wire:
-    return HttpWire(root, timeout) if root.startswith(("http://", "https://")) else StoreWire(root)
+    if root.startswith(("http://", "https://")):
+        return HttpWire(root, timeout)
+    if root.startswith("s3://"):
+        return S3Wire(root)
+    raise RunFailed(f"{root}: dumps are read from https://, s3:// and folders")
 
 
 def count(**more: int) -> None:
-    with _counting:
+    with counting:
         REQUESTS.update(more)
 
 
@@ -79,20 +83,12 @@ class HttpWire:
     def __init__(self, root: str, timeout: float) -> None:
         self.root = root.rstrip("/")
         try:
-            self._base = httpx2.URL(self.root)
-            self._proxy = proxy_for(self._base)
+            base = httpx2.URL(self.root)
+            proxy = proxy_for(base)
         except (httpx2.InvalidURL, ValueError) as error:
             raise RunFailed(f"{root}: {error}") from error
         self._timeout = {"connect": timeout, "read": timeout, "write": timeout, "pool": None}
-        self._tls = tls_for(self._base)
-        self._own = threading.local()  # a transport for each thread: one that met a fault is closed
-
-    @property
-    def _transport(self) -> httpx2.HTTPTransport:
-        if not hasattr(self._own, "transport"):
-            self._own.transport = httpx2.HTTPTransport(verify=self._tls, proxy=self._proxy, trust_env=False)
-        transport: httpx2.HTTPTransport = self._own.transport
-        return transport
+        self._transport = httpx2.HTTPTransport(verify=tls_for(base), proxy=proxy, trust_env=False)
 
     def ask(self, name: str, start: int, end: int | None, tag: str) -> Answer:
         wanted = f"bytes={start}" if start < 0 else f"bytes={start}-{'' if end is None else end - 1}"
@@ -158,8 +154,7 @@ class HttpWire:
 
     def _chunks(self, response: httpx2.Response, due: int, is_odd: bool) -> Iterator[bytes]:
         """At most `due` bytes, whatever the server sends. The end of an answer is not waited for where it is `odd`: its
-        length is another. A connection whose answer did not end as it should is not used again."""
-        whole = False
+        length is another."""
         try:
             for chunk in response.iter_raw():
                 count(bytes_in=len(chunk))
@@ -167,23 +162,16 @@ class HttpWire:
                 due -= len(chunk)
                 if due < 0 or (is_odd and due == 0):
                     break
-            whole = due == 0 and not is_odd
         except (httpx2.TransportError, httpx2.StreamError, OSError) as error:
             raise Interrupted(f"the answer breaks off ({in_short(error)})") from error
         finally:
             with contextlib.suppress(Exception):
-                response.close()
-            if not whole:
-                self.close()
+                response.close()  # the connection too, where the answer did not end as it should
         if due > 0:
             raise Interrupted(f"{due:,} bytes less came than the range has")
 
     def close(self) -> None:
-        """Of this thread; those of others go with them."""
-        if hasattr(self._own, "transport"):
-            with contextlib.suppress(Exception):
-                self._own.transport.close()
-            del self._own.transport
+        self._transport.close()
 
 
 def length_remark(headers: Mapping[str, str], due: int) -> str:
@@ -196,9 +184,8 @@ def in_short(error: BaseException) -> str:
     return one_line(getattr(cause, "strerror", None) or str(cause) or type(cause).__name__)[:200]
 
 
-class StoreWire:
-    """S3, where versions are told apart by request; other file systems, of which a file is looked at before it is
-    read."""
+class S3Wire:
+    """S3, where versions are told apart by request."""
 
     def __init__(self, root: str) -> None:
         self.root = root.rstrip("/")
@@ -206,16 +193,13 @@ class StoreWire:
             self._fs, self._path = file_system(self.root)
         except (ValueError, ImportError, OSError) as error:
             raise RunFailed(f"{root}: {error}") from error
-        self._is_s3 = "s3" in ([self._fs.protocol] if isinstance(self._fs.protocol, str) else self._fs.protocol)
 
     def ask(self, name: str, start: int, end: int | None, tag: str) -> Answer:
         path = f"{self._path}/{name}"
         try:
-            return self._s3(path, start, end, tag) if self._is_s3 else self._other(path, start, end, tag)
+            return self._answer(path, start, end, tag)
         except FileNotFoundError as error:
             raise Interrupted("there is no such object", missing=True) from error
-        except Changed:
-            raise
         except Exception as error:
             if refused := refusal(error):
                 raise RunFailed(f"{self.root}/{name}: {refused}") from error
@@ -227,7 +211,7 @@ class StoreWire:
                 raise
             raise Interrupted(in_short(error)) from error
 
-    def _s3(self, path: str, start: int, end: int | None, tag: str) -> Answer:
+    def _answer(self, path: str, start: int, end: int | None, tag: str) -> Answer:
         bucket, key, version = self._fs.split_path(path)
         how: dict[str, Any] = {
             "Range": f"bytes={start}" if start < 0 else f"bytes={start}-{'' if end is None else end - 1}"
@@ -258,22 +242,5 @@ class StoreWire:
             body.close()
         if due > 0:
             raise Interrupted(f"{due:,} bytes less came than the range has")
-
-    def _other(self, path: str, start: int, end: int | None, tag: str) -> Answer:
-        facts = self._fs.info(path)
-        size, found = int(facts["size"]), tag_of(facts)
-        if tag and found != tag:
-            raise Changed(f"{path}: another file is there now than was listed")
-        first = max(0, size + start) if start < 0 else start
-        return Answer(first, size, found, self._pieces(path, first, size if end is None else min(end, size)))
-
-    def _pieces(self, path: str, start: int, end: int) -> Iterator[bytes]:
-        fetch: Callable[[int, int], bytes] = lambda at, to: self._fs.cat_file(path, at, to)  # noqa: E731
-        for at in range(start, end, PIECE):
-            to = min(at + PIECE, end)
-            data = with_retries(lambda at=at, to=to: fetch(at, to), path)  # type: ignore[misc]
-            if len(data) != to - at:
-                raise Interrupted(f"{len(data):,} bytes came of {to - at:,}")
-            yield data
 
     def close(self) -> None: ...

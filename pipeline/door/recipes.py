@@ -25,7 +25,7 @@ from gristmill.pipeline.door.runs import Run
 from gristmill.pipeline.door.scripts import refuse_in_a_worker
 from gristmill.pipeline.door.views import View
 from gristmill.pipeline.errors import RecipeError, RunFailed, in_words
-from gristmill.pipeline.forget.outside import blank, rows_of_table, tables_folder
+from gristmill.pipeline.forget.outside import rows_of_table, tables_folder, with_empty_rows
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.progress.prometheus import metrics_to
 from gristmill.pipeline.progress.terminal import LiveView
@@ -234,7 +234,8 @@ def write_source(table: pa.Table, path: Path, source: str, forgotten: Forgotten 
         with whole_file(draft) as file:
             pq.write_table(table, file)
         if forgotten is not None and (rows := rows_of_table(draft, source, path.name, forgotten)):
-            blank(draft, rows)
+            with whole_file(draft) as file:
+                pq.write_table(with_empty_rows(table, rows), file)
         draft.replace(path)
     except OSError as error:
         where = in_words(error, str(path.parent))

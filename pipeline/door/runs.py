@@ -154,8 +154,9 @@ class Run:
         """Take documents out of the run, its shards and exports; the receipt. `what` is a list of uids, urls, hosts,
         e-mail addresses or hashes of texts, or a file with one on each line; without it an unfinished takedown goes on.
 
-        `with_copies` also forgets documents with the same or nearly the same text. `skip_inputs` does not read the
-        inputs again for what `personal_data` has masked. `dry_run` only says what would be forgotten.
+        `with_copies` also forgets documents with the same text, and those that a stage dropped as duplicates of
+        these. `skip_inputs` does not read the inputs again for what `personal_data` has masked. `dry_run` only says
+        what would be forgotten.
         """
         request = None
         if isinstance(what, str | Path):
@@ -163,7 +164,7 @@ class Run:
         elif what is not None:
             request = request_of(what, "forget")
         receipt = forget(self.out, request, with_copies=with_copies, skip_inputs=skip_inputs, dry_run=dry_run)
-        return View(receipt, Text(in_words(receipt, done=not dry_run)))
+        return View(receipt, Text(in_words(receipt)))
 
     def __repr__(self) -> str:
         return f"Run({self.out!r}, {self._folder.record.status or 'going on'})"

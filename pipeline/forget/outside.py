@@ -1,32 +1,29 @@
 """Copies and originals beside a run's folder.
 
-- tables of `Recipe` in OUT-tables lose the rows;
-- copies that readers keep of their inputs are removed whole, and fetched again when needed;
-- answers of language models that stages keep for other runs: which are about forgotten documents;
+- tables of `Recipe` in OUT-tables that hold one are removed; `Recipe.run` writes them without the rows;
+- caches of crawls are emptied, and files fetched again when needed;
+- answers of language models that stages keep for other runs;
 - inputs are read again for documents in which `personal_data` has masked what a takedown names, since they cannot be
   found in what the run stores.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gristmill.kernels.base.types import Array
-from gristmill.kernels.common.files import whole_file
-from gristmill.kernels.common.settings import SettingsError
 from gristmill.pipeline.crawls import spool
+from gristmill.pipeline.crawls.remote import folder_of
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.inputs.files import (
     REMEMBERED,
-    Access,
     Folders,
     NoOriginal,
     Remembered,
@@ -34,18 +31,16 @@ from gristmill.pipeline.inputs.files import (
     open_input,
     reader_of,
     remembered_in,
-    sum_of,
     with_contents,
 )
-from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.store.forgotten import Forgotten, holds_strings
 from gristmill.pipeline.store.journal import Journal
-from gristmill.pipeline.store.records import InputSpan, PhaseResult
+from gristmill.pipeline.store.records import PhaseResult
 from gristmill.pipeline.store.run_records import RunRecord
 from gristmill.pipeline.store.storage import Store
 from gristmill.stages.documents import Origin, uid_of
-from gristmill.stages.inputs import Copies, InputFile
-from gristmill.stages.judge.back_end import BackEnd
+from gristmill.stages.inputs import InputFile
+from gristmill.stages.read.cc import Cc
 from gristmill.stages.stage import Reader
 from gristmill.stages.text.personal_data import PersonalData
 
@@ -76,15 +71,15 @@ def tables_folder(out: str) -> Path:
     return Path(f"{out.rstrip('/')}-tables").resolve()
 
 
-def tables_to_edit(store: Store, record: RunRecord, forgotten: Forgotten) -> dict[Path, list[int] | None]:
-    """Tables in OUT-tables with the rows to empty; None for one to remove, since no source reads it any more."""
-    tables: dict[Path, list[int] | None] = {}
+def tables_to_remove(store: Store, record: RunRecord, forgotten: Forgotten) -> dict[Path, int]:
+    """Tables in OUT-tables that hold rows that a list means, and how many; and those that no source reads any more."""
+    tables: dict[Path, int] = {}
     sources = {root: source for source, reader in readers_of(record) for root in reader.roots}
     for path in sorted(tables_folder(store.root).glob("*.parquet")):
         source = sources.get(str(path))
-        rows = None if source is None else rows_of_table(path, source, path.name, forgotten)
-        if rows is None or rows:
-            tables[path] = rows
+        rows = [] if source is None else rows_of_table(path, source, path.name, forgotten)
+        if source is None or rows:
+            tables[path] = len(rows)
     return tables
 
 
@@ -115,51 +110,20 @@ def as_documents(batch: pa.RecordBatch, uids: pa.Array) -> pa.Table:
     return pa.table(columns)
 
 
-def blank(path: Path, rows: Iterable[int]) -> None:
-    """Empty some rows of a table. Rows keep their numbers, which uids are made from."""
-    gone, first = np.fromiter(rows, np.int64), 0
-    with pq.ParquetFile(path) as table, whole_file(path) as draft:
-        schema = pa.schema([field.with_nullable(True) for field in table.schema_arrow])
-        with pq.ParquetWriter(draft, schema) as writer:
-            for group in range(table.num_row_groups):
-                batches = []
-                for batch in table.iter_batches(batch_size=ROWS, row_groups=[group]):
-                    is_gone = np.isin(np.arange(first, first + len(batch)), gone)
-                    batches.append(batch.take(pa.array(np.arange(len(batch)), mask=is_gone)))
-                    first += len(batch)
-                whole = pa.Table.from_batches(batches).cast(schema)
-                writer.write_table(whole, row_group_size=max(1, len(whole)))
-
-
-def edit_table(store: Store, path: Path, rows: list[int] | None) -> None:
-    """Empty rows of a table, or remove it. It keeps the identity that it had as an input: only parts that held the rows
-    are made again."""
-    if rows is None:
-        path.unlink(missing_ok=True)
-        return
-    blank(path, rows)
-    keep_identity(store, path)
-
-
-def keep_identity(store: Store, path: Path) -> None:
-    remembered, name = inputs_of(store), str(path)
-    if name in remembered:
-        facts = Folders().info(name)
-        remembered[name] = [int(str(facts["size"])), str(facts["stamp"]), remembered[name][2]]
-        store.write(REMEMBERED, json.dumps({"sum": sum_of(remembered), "files": remembered}).encode())
+def with_empty_rows(table: pa.Table, rows: Sequence[int]) -> pa.Table:
+    """A table with some rows emptied. Rows keep their numbers, which uids are made from."""
+    nullable = table.cast(pa.schema([field.with_nullable(True) for field in table.schema]))
+    every = np.arange(len(table))
+    return nullable.take(pa.array(every, mask=np.isin(every, rows)))
 
 
 # --- copies of inputs -------------------------------------------------------------------------------------------------
 
 
-def copies_kept(record: RunRecord, read: Iterable[InputSpan] = ()) -> dict[str, Copies]:
-    """What readers keep on this machine of the files that were `read`, by source."""
-    read = list(read)
-    kept = {
-        source: reader.copies({span.path for span in read if span.source == source}, Access())
-        for source, reader in readers_of(record)
-    }
-    return {source: copies for source, copies in kept.items() if copies.folder}
+def crawl_caches(record: RunRecord) -> dict[str, Path]:
+    """Where this machine keeps what it fetched of crawls, by source."""
+    readers = [(source, reader) for source, reader in readers_of(record) if isinstance(reader, Cc)]
+    return {source: folder_of(reader) for source, reader in readers if "://" in reader.root}
 
 
 def remove_copy(folder: Path) -> None:
@@ -172,44 +136,21 @@ def remove_copy(folder: Path) -> None:
 # --- answers of language models ---------------------------------------------------------------------------------------
 
 
-class Asking(NamedTuple):
-    """A stage that keeps what a model answered."""
-
-    name: str
-    folder: str
-    stage: BackEnd
-
-
-def asking_stages(record: RunRecord) -> list[Asking]:
-    """As run.json has them. One that can no longer be built (its description is gone) is left out."""
-    stages: list[Asking] = []
-    for entry in record.stages:
-        folder = entry.settings.get("cache_path")
-        if folder and entry.stage in registry.names():
-            try:
-                stage = registry.build({"stage": entry.stage, "settings": dict(entry.settings), "code": None})
-            except (SettingsError, ValueError):
-                continue
-            stages.append(Asking(entry.name, str(folder), cast(BackEnd, stage)))
-    return stages
+def answers_kept(record: RunRecord) -> list[tuple[str, str]]:
+    """Stages that keep what a model answered, and where."""
+    kept = ((stage.name, stage.settings.get("cache_path")) for stage in record.stages)
+    return [(name, str(folder)) for name, folder in kept if folder]
 
 
 def answers_elsewhere(store: Store, record: RunRecord) -> list[str]:
     """Files of answers that are not in the run's folder, by their paths as seen from there."""
-    folders = {Path(asking.folder).resolve() for asking in asking_stages(record) if asking.folder.startswith("/")}
+    folders = {Path(folder).resolve() for _, folder in answers_kept(record) if folder.startswith("/")}
     root = Path(store.root).resolve()
     files = (path for folder in folders if not folder.is_relative_to(root) for path in folder.glob(ANSWERS))
     return sorted(os.path.relpath(path, root) for path in files)
 
 
 # --- inputs read again ------------------------------------------------------------------------------------------------
-
-
-def parts_read(journal: Journal) -> Iterator[tuple[str, list[InputSpan]]]:
-    """The key of each part that was read from inputs, and the stretches of files that it was read from."""
-    for result in journal.done.values():
-        if isinstance(result, PhaseResult) and result.part.source in result.counts:
-            yield result.part.key, [span for span in result.part.inputs if span.path]
 
 
 def is_masked(record: RunRecord, wanted: Forgotten) -> bool:
@@ -229,10 +170,9 @@ def search_inputs(
     store: Store, record: RunRecord, journal: Journal, wanted: Forgotten, note: Callable[[str], None]
 ) -> tuple[Array, list[str]]:
     """The uids of the documents in the inputs that a list means; and files that could not be searched, and why."""
-    stretches = dict.fromkeys(
-        (span.source, span.path, span.start, span.end) for _, spans in parts_read(journal) for span in spans
-    )
-    here = [stretch for stretch in stretches if stretch[0] in record.sources]
+    read = (result.part for result in journal.done.values() if isinstance(result, PhaseResult))
+    spans = dict.fromkeys(span for part in read for span in part.inputs if span.path)
+    here = [(span.source, span.path, span.start, span.end) for span in spans if span.source in record.sources]
     note(f"reading the inputs again, for what is masked in the run: {len(here):,} stretches of files")
     remembered, unchanged = inputs_of(store), dict[str, bool]()
     found, unread = [np.zeros(0, np.uint64)], set[str]()

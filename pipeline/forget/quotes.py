@@ -7,10 +7,8 @@ and those that stay, which are theirs too.
 
 from __future__ import annotations
 
-import gzip
-import io
+import itertools
 import json
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +17,6 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import zstandard
 
 from gristmill.kernels.base.columns import TextColumn, text_column
 from gristmill.kernels.base.types import Array, Hashes
@@ -33,7 +30,6 @@ from gristmill.pipeline.store.storage import Store, json_bytes
 
 WIDTH = 32  # bytes of a quote
 MOST = 1 << 22  # bytes that are looked at in one go
-ANSWER = re.compile(r'"key":\s?"([0-9a-f]{64})"')  # of a model, that a stage keeps for other runs
 AROUND = "()[]{}<>\"',;:"  # a url in a text
 QUOTING = ("log", "slowest", "pages")  # of a task's result: what may name a document or quote it
 UNTOUCHED = ("tokenizer_json", "recipe")  # a tokenizer stays as it was trained
@@ -142,17 +138,13 @@ def json_in(store: Store, path: str) -> Any:
     return store.read_json_if_whole(path) if path.endswith(".json") else None
 
 
-def edits_of(store: Store, paths: Iterable[str], quotes: Quotes, answered: set[str]) -> dict[str, Edit]:
-    """Files that name forgotten documents or quote them, without what does. `answered`: keys of a model's answers about
-    them."""
+def edits_of(store: Store, paths: Iterable[str], quotes: Quotes) -> dict[str, Edit]:
+    """Files that name forgotten documents or quote them, without what does."""
     edits: dict[str, Edit] = {}
     for path in paths:
         rows: list[int] = []
         for first, columns in pieces_of(store, path):
             hit = np.any([quotes.in_each(column) for column in columns], axis=0)
-            if answered and path.endswith(".jsonl"):
-                keys = (ANSWER.search(line) for line in columns[0].to_pylist())
-                hit |= [key is not None and key[1] in answered for key in keys]
             rows += (first + np.flatnonzero(hit)).tolist()
         value = json_in(store, path) if rows else None
         if value is not None:
@@ -207,20 +199,9 @@ def is_about(item: Any, strings: set[str]) -> bool:
 
 
 def lines_of(path: str) -> Iterator[list[bytes]]:
-    """Lines of a text file, packed or not, some at a time."""
+    """Lines of a text file, some at a time."""
     with Path(path).open("rb") as file:
-        stream: Any = file
-        if path.endswith(".gz"):
-            stream = gzip.GzipFile(fileobj=file)
-        elif path.endswith(".zst"):
-            stream = io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True))
-        some: list[bytes] = []
-        for line in stream:
-            some.append(line)
-            if len(some) == ROWS:
-                yield some
-                some = []
-        if some:
+        while some := list(itertools.islice(file, ROWS)):
             yield some
 
 
@@ -236,16 +217,9 @@ def unescaped(line: bytes) -> bytes:
 
 
 def without_lines(path: str, gone: set[int]) -> None:
-    """Write a file of lines without some of them, packed as it was."""
+    """Write a file of lines without some of them."""
     row = 0
     with whole_file(Path(path)) as file:
-        out: Any = file
-        if path.endswith(".gz"):
-            out = gzip.GzipFile("", "wb", fileobj=file, mtime=0)
-        elif path.endswith(".zst"):
-            out = zstandard.ZstdCompressor().stream_writer(file, closefd=False)
         for lines in lines_of(path):
-            out.writelines(line for number, line in enumerate(lines, row) if number not in gone)
+            file.writelines(line for number, line in enumerate(lines, row) if number not in gone)
             row += len(lines)
-        if out is not file:
-            out.close()

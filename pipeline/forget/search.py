@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import IO
@@ -15,9 +14,7 @@ import pyarrow.parquet as pq
 import xxhash
 
 from gristmill.classifiers.artifact import DESCRIPTION as JUDGE
-from gristmill.kernels.base.columns import text_column
-from gristmill.kernels.base.types import Array, Hashes
-from gristmill.kernels.words.tokens import shingle_sets
+from gristmill.kernels.base.types import Array
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.look.find import INDEX as FIND_INDEX
 from gristmill.pipeline.store.forgotten import FORGOTTEN, HIDDEN, Forgotten, holds_strings
@@ -35,8 +32,6 @@ TEXTS = (".json", ".jsonl", ".txt", ".log", ".md", ".html", ".csv", ".tsv", ".ya
 REPORT = "report.html"  # is written again
 UID = re.compile(r"\b[0-9a-f]{16}\b")
 OF_A_PART = re.compile(r"([^/.]+-[0-9a-f]{12})\.[0-9a-f]{8}(?:\.[a-z]+)?\.parquet$")  # the key, of any file of a part
-SIMILAR = 0.7  # Jaccard similarity of the sets of 5-grams
-NGRAM = 5
 
 
 def hexed(uid: int) -> str:
@@ -88,7 +83,7 @@ def files_of(store: Store, skipped: Sequence[str]) -> Files:
                 files.documents[path] = schema
             elif not path.startswith(("partitions/", "stages/")):
                 files.tables[path] = schema
-        elif path.removesuffix(".gz").removesuffix(".zst").endswith(TEXTS):
+        elif path.endswith(TEXTS):
             files.texts.append(path)
         else:
             files.others.append(path)
@@ -175,6 +170,10 @@ class Document:
     source: str | None = None
     stage: str | None = None  # that dropped it; None: it came to the end
     reason: str | None = None
+
+    @property
+    def fate(self) -> str:
+        return f"{self.stage}: {self.reason}" if self.stage else "kept"
 
 
 @dataclass
@@ -300,77 +299,19 @@ class Search:
             waiting += new
         return np.array(sorted(found), np.uint64)
 
-    def copies_of(self, uids: Array) -> dict[int, Copy]:
-        """Other documents with the texts of these, or nearly."""
-        copies, found = Copies(), dict[int, Copy]()
+    def copies_of(self, uids: Array) -> Array:
+        """Other documents with a text of these."""
+        texts: set[bytes] = set()
+        found: set[int] = set()
         for theirs in (True, False) if len(uids) else ():
             for batch in self.rows("uid", "text"):
-                batch = batch.filter(pc.and_(batch["uid"].is_valid(), batch["text"].is_valid()))
-                batch = batch.filter(pa.array(np.isin(uids_of(batch), uids) == theirs))
+                rows = batch.filter(pa.array((np.isin(uids_of(batch), uids) == theirs) & has_document(batch)))
+                hashes = [
+                    xxhash.xxh3_128_digest(text or b"") for text in rows["text"].cast(pa.large_binary()).to_pylist()
+                ]
                 if theirs:
-                    copies.add(uids_of(batch), batch["text"])
-                    continue
-                for uid, copy in copies.among(uids_of(batch), batch["text"]):
-                    found[uid] = max(found.get(uid, copy), copy, key=lambda one: one.similarity)
-        return found
-
-
-# --- copies -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Copy:
-    """Of which document a text is a copy, and how similar it is; 1: the same text, or the same 5-grams."""
-
-    of: int
-    similarity: float
-
-
-class Copies:
-    """The texts of forgotten documents, any version, to compare others with. Texts that may be copies are told by the
-    shingles that they share with any of these; sets of 5-grams decide."""
-
-    def __init__(self) -> None:
-        self._shingles: list[Hashes] = []
-        self._known: Hashes | None = None  # all of `_shingles`, sorted
-        self._seen: set[bytes] = set()  # hashes of texts with their uids
-        self._uids: list[int] = []  # by place
-        self._grams: list[int] = []  # by place, how many there are
-        self._places: dict[int, list[int]] = {}  # by 5-gram
-
-    def add(self, uids: Array, texts: pa.Array) -> None:
-        for uid, text in zip(uids.tolist(), texts.cast(pa.large_binary()).to_pylist(), strict=True):
-            key = xxhash.xxh3_128_digest(text + uid.to_bytes(8, "big"))
-            if text.strip() and key not in self._seen:
-                self._seen.add(key)
-                grams = grams_of(text)
-                for gram in grams:
-                    self._places.setdefault(gram, []).append(len(self._uids))
-                self._uids.append(uid)
-                self._grams.append(len(grams))
-        self._shingles.append(np.unique(shingle_sets(text_column(texts), NGRAM)[0]))
-
-    def among(self, uids: Array, texts: pa.Array) -> Iterator[tuple[int, Copy]]:
-        """Documents that are copies."""
-        if self._known is None:
-            self._known = np.unique(np.concatenate([*self._shingles, np.zeros(0, np.uint64)]))
-        shingles, first = shingle_sets(text_column(texts), NGRAM)
-        shared = np.concatenate([[0], np.cumsum(np.isin(shingles, self._known))])
-        is_likely = 2 * (shared[first[1:]] - shared[first[:-1]]) >= np.diff(first)
-        likely = texts.filter(pa.array(is_likely)).cast(pa.large_binary()).to_pylist()
-        for uid, text in zip(uids[is_likely].tolist(), likely, strict=True):
-            grams = grams_of(text)
-            shares = Counter(place for gram in grams for place in self._places.get(gram, ()))
-            scored = [
-                (count / (len(grams) + self._grams[place] - count), -self._uids[place])
-                for place, count in shares.items()
-            ]
-            similarity, of = max(scored, default=(0.0, 0))
-            if text.strip() and similarity >= SIMILAR:
-                yield uid, Copy(-of, round(similarity, 4))
-
-
-def grams_of(text: bytes) -> frozenset[int]:
-    words = text.lower().split()
-    grams = [b" ".join(words[i : i + NGRAM]) for i in range(max(1, len(words) - NGRAM + 1))]
-    return frozenset(map(xxhash.xxh3_64_intdigest, grams))
+                    texts.update(hashes)
+                else:
+                    found.update(uid for uid, key in zip(rows["uid"].to_pylist(), hashes, strict=True) if key in texts)
+            texts.discard(xxhash.xxh3_128_digest(b""))
+        return np.array(sorted(found), np.uint64)

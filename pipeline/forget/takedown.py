@@ -21,19 +21,16 @@ from gristmill.kernels.base.types import Array
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.forget.outside import (
     answers_elsewhere,
-    asking_stages,
-    copies_kept,
-    edit_table,
+    crawl_caches,
     is_masked,
-    parts_read,
     remove_copy,
     search_inputs,
-    tables_to_edit,
+    tables_to_remove,
 )
 from gristmill.pipeline.forget.quotes import Edit, Quotes, edits_of, pieces_of, quoting
 from gristmill.pipeline.forget.receipt import in_words, out_of_reach, place_of
 from gristmill.pipeline.forget.request import Request
-from gristmill.pipeline.forget.search import Copy, Document, Found, Search, files_of, hexed, key_of_part
+from gristmill.pipeline.forget.search import Found, Search, files_of, hexed, key_of_part
 from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.look.token_sets import export_again, exports_of
 from gristmill.pipeline.report.build import build_report
@@ -155,7 +152,6 @@ class Work:
     tasks: list[str]  # of the journal, to be done again
     paths: list[str]  # files that are rewritten or removed
     receipt: dict[str, Any]
-    quotes_are_gone: bool = False
 
     @property
     def numbers(self) -> Array:
@@ -191,11 +187,12 @@ class Takedown:
         """What a request comes to. Nothing is changed."""
         wanted = request.forgotten
         unread = [REMOVED] if any(SINCE in alarm for alarm in self.record.alarms) else []
-        uids = self.present(np.union1d(self.search.meant(wanted), self.in_inputs(wanted, how, unread)))
-        copies, returning = self.search.copies_of(uids), self.search.dropped_for(uids)
-        fates = self.search.find(np.array(sorted(copies), np.uint64)).documents
+        uids = self.present(np.union1d(self.search.meant(wanted), self.in_inputs(wanted, how.skip_inputs, unread)))
+        returning = self.search.dropped_for(uids)
+        copies = np.union1d(returning, self.search.copies_of(uids))
+        fates = self.search.find(copies).documents
         if how.with_copies:
-            taken = np.union1d(uids, np.union1d(np.array(sorted(copies), np.uint64), returning))
+            taken = np.union1d(uids, copies)
             uids, returning = self.present(np.union1d(taken, self.search.dropped_for(taken))), returning[:0]
         listed = wanted.merged(self.before)
         found = self.search.find(uids, listed)
@@ -206,7 +203,7 @@ class Takedown:
         receipt = {
             "asked": dict(sorted(request.lines.items())),
             **self.receipt(found, changes),
-            "copies": copies_told(copies, fates, set(returning.tolist()), how.with_copies),
+            "copies": [{"uid": hexed(uid), "fate": document.fate} for uid, document in sorted(fates.items())],
             "with_copies": how.with_copies,
             "may_return": [hexed(uid) for uid in returning.tolist()],
             "not_looked_at": unread,
@@ -229,7 +226,7 @@ class Takedown:
         for folder in self.files.sets:
             put_in_place(Path(self.store.at(folder)))  # new shards with an old index cannot be read
         found = self.search.find(work.numbers, tombstones)
-        quotes = None if work.quotes_are_gone else self.quotes(found, tombstones)
+        quotes = self.quotes(found, tombstones)
         changes = list(self.changes(work.number, work.numbers, work.parts, found, tombstones, quotes))
         return self.carry_out(work, changes)
 
@@ -237,14 +234,14 @@ class Takedown:
         """Those that the run has anything of, with what a model wrote of them."""
         return self.search.find(self.search.with_rephrased(uids)).uids
 
-    def in_inputs(self, wanted: Forgotten, how: Options, unread: list[str]) -> Array:
+    def in_inputs(self, wanted: Forgotten, skip_inputs: bool, unread: list[str]) -> Array:
         """Documents that have what is asked for in the inputs, where the run may have masked it. `unread` is told what
         was not looked at."""
         if not is_masked(self.record, wanted):
             by_content = any(len(wanted.keys[kind]) for kind in ("email", "sha256", "xxh3"))
             unread += [AS_STORED] if by_content else []
             return np.zeros(0, np.uint64)
-        if how.skip_inputs:
+        if skip_inputs:
             unread += [f"the inputs, as --skip-inputs says. {MASKED}"]
             return np.zeros(0, np.uint64)
         uids, places = search_inputs(self.store, self.record, self.journal, wanted, self.note)
@@ -273,24 +270,21 @@ class Takedown:
         parts: Container[str],
         found: Found,
         tombstones: Forgotten,
-        quotes: Quotes | None,
+        quotes: Quotes,
     ) -> Iterator[Change]:
         """All steps in their order: what quotes documents is cleaned while all documents are there to compare with, and
-        tables of documents come last. `quotes`: None if that is done already."""
+        tables of documents come last."""
         store, between = self.store, dict.fromkeys(self.between(parts))
-        if quotes is not None:
-            others = [path for path in self.others() if path not in between]
-            for path, edit in edits_of(store, others, quotes, self.answered(uids)).items():
-                yield Change(place_of(path), len(edit.rows), partial(edit.carry_out, store, path), [path])
-            if len(uids):
-                yield Change("", 0, partial(self.alarm, number, len(uids)), ["run.json"])
-            yield Change("", 0, self.note_quotes_are_gone)
-        for table, rows in tables_to_edit(store, self.record, tombstones).items():
-            yield Change(f"tables in {table.parent}", len(rows or ()), partial(edit_table, store, table, rows))
-        spans = [span for key, of_part in parts_read(self.journal) if key in parts for span in of_part]
-        for copies in copies_kept(self.record, spans).values():
-            for folder in copies.of_inputs:
-                yield Change("files of crawls in the cache of `cc`", 0, partial(remove_copy, Path(folder)))
+        others = [path for path in self.others() if path not in between]
+        for path, edit in edits_of(store, others, quotes).items():
+            yield Change(place_of(path), len(edit.rows), partial(edit.carry_out, store, path), [path])
+        if len(uids):
+            yield Change("", 0, partial(self.alarm, number, len(uids)), ["run.json"])
+        for table, rows in tables_to_remove(store, self.record, tombstones).items():
+            yield Change(f"tables in {table.parent}", rows, partial(table.unlink, missing_ok=True))
+        for cache in sorted({*crawl_caches(self.record).values()}) if len(uids) else ():
+            for copy in sorted((cache / "files").glob("*")):
+                yield Change("files of crawls in the cache of `cc`", 0, partial(remove_copy, copy))
         for index in self.indexes:
             held = rows_in_index(index, uids)
             yield Change("saved indexes" if held else "", held, partial(forget_in_index, index, uids))
@@ -318,12 +312,6 @@ class Takedown:
         rules = [path for path in paths if path.endswith("/rules.json") and path.split("/")[1] in segments]
         surveys = [path for path in paths if path.endswith("/survey.json") and segments]
         return [*rules, *surveys, *of_parts]
-
-    def answered(self, uids: Array) -> set[str]:
-        """Keys of what language models were asked about the documents."""
-        texts = {text for some in self.search.texts(uids, True) for text in some.to_pylist() if text}
-        stages = asking_stages(self.record) if texts else []
-        return {key for asking in stages for key in asking.stage.answer_keys(sorted(texts)) or ()}
 
     def held(self, folder: str, uids: Array) -> Counter[str]:
         """What a set of token shards has of the documents."""
@@ -388,7 +376,7 @@ class Takedown:
         receipt = {**work.receipt, "list": hash_of_content(store.at(LIST))}
         name = f"{FOLDER}/receipt-{work.number:04d}"
         store.write_json(f"{name}.json", receipt)
-        store.write(f"{name}.txt", in_words(receipt, done=True).encode())
+        store.write(f"{name}.txt", in_words(receipt).encode())
         store.remove([WORK])
         return {**receipt, "receipt": store.at(f"{name}.txt")}
 
@@ -398,9 +386,6 @@ class Takedown:
         alarm = f"{documents:,} {SINCE} (receipt {number}); its counts are of before"
         alarms = [other for other in record.get("alarms", []) if other != alarm]
         self.store.write_json("run.json", {**record, "alarms": [*alarms, alarm]})
-
-    def note_quotes_are_gone(self) -> None:
-        self.store.write_json(WORK, {**self.store.read_json(WORK), "quotes_are_gone": True})
 
     def rewrite_set(self, folder: str, uids: Array) -> None:
         """Rewrite token shards. The data set's card says so first: once they are rewritten this is not done again."""
@@ -438,21 +423,6 @@ def facts_of(store: Store, path: str) -> FileRef | None:
     if not store.exists(path):
         return None
     return FileRef(path, Path(store.at(path)).stat().st_size, hash_of_content(store.at(path)))
-
-
-def copies_told(
-    copies: dict[int, Copy], fates: dict[int, Document], returning: set[int], taken: bool
-) -> list[dict[str, Any]]:
-    """Copies as the receipt has them, with what became of each."""
-    entries = []
-    for uid, copy in sorted(copies.items()):
-        document = fates.get(uid)
-        fate = f"{document.stage}: {document.reason}" if document and document.stage else "kept"
-        fate += ", may return" if uid in returning else ""
-        entries.append(
-            {"uid": hexed(uid), "of": hexed(copy.of), "similarity": copy.similarity, "fate": fate, "taken": taken}
-        )
-    return entries
 
 
 def parts_left_by(result: Result) -> Sequence[Partition]:

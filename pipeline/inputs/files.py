@@ -35,7 +35,7 @@ from gristmill.pipeline.store.run_records import FetchRecord
 from gristmill.pipeline.store.storage import Store, file_system, hash_of_stream, open_object, tag_of
 from gristmill.stages.contract import kind_of
 from gristmill.stages.documents import Origin
-from gristmill.stages.inputs import Copies, InputFile, InputFiles
+from gristmill.stages.inputs import InputFile, InputFiles
 from gristmill.stages.stage import Reader
 
 if TYPE_CHECKING:
@@ -141,11 +141,6 @@ class Access:
         wanted = stretches_of(origin.size, origin.start, origin.end, origin.records, reader.gap)
         size = origin.size if origin.records is None else None
         return cast(BinaryIO, RemoteFile(reader, Place(root, origin.path, origin.stamp), wanted, size))
-
-    def crawl_copies(self, reader: Cc, paths: Iterable[str]) -> Copies:
-        from gristmill.pipeline.crawls.dumps import copies_of
-
-        return copies_of(reader, paths)
 
 
 def find_files(source: Source, folder: Path, who: str) -> InputFiles:

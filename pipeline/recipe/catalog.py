@@ -1,20 +1,18 @@
 """What each stage is, takes, reads, measures and drops for: for `gristmill stages` and for the reference of the book.
 
-All of it is read from the code of stages: types of settings, declared limits, and the reasons that code names.
+All of it is read from the classes: types of settings, declared limits; other reasons are listed in `meanings.py`.
 """
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import importlib.util
 import inspect
 import json
 import re
-import sys
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -26,7 +24,7 @@ from pydantic_core import PydanticUndefined
 import gristmill.stages as stages
 from gristmill.kernels.common.paths import RecipePath
 from gristmill.pipeline.recipe import registry
-from gristmill.pipeline.recipe.meanings import REASONS, SIGNALS
+from gristmill.pipeline.recipe.meanings import REASONS, REASONS_OF, SIGNALS
 from gristmill.stages.contract import Limit
 from gristmill.stages.one_of import OneOf, choices_in
 from gristmill.stages.stage import Annotate, Global, Map, Reader, Rewrite, Rule, Sink, Stage
@@ -68,13 +66,6 @@ SIMPLE = {
 }
 BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 NO_PAGE = {"log.md", "design.md", "coming_from.md", "limits.md", "start.md", "tour.md"}
-REASON = re.compile(r"[a-z][a-z0-9_]{2,}")
-MAKERS = {"drop": 1, "skip": 0, "members": 2, "above": 2, "below": 2, "Limit": 3}  # which argument is the reason
-CONTRACT = (
-    "gristmill.stages.stage",
-    "gristmill.stages.contract",
-    "gristmill.stages.documents",
-)
 
 
 @dataclass(frozen=True)
@@ -106,7 +97,9 @@ def listed() -> dict[str, dict[str, str]]:
     groups: dict[str, dict[str, str]] = {title: {} for title in GROUPS.values()}
     for name, class_name in sorted(registry.names().items()):
         home = stages.HOMES[class_name]
-        about = re.search(rf'^class {class_name}\b.*?:\n    r?"""(.*?)"""', source_of(home), re.MULTILINE | re.DOTALL)
+        spec = importlib.util.find_spec(home)
+        source = Path(str(spec and spec.origin)).read_text(encoding="utf-8")
+        about = re.search(rf'^class {class_name}\b.*?:\n    r?"""(.*?)"""', source, re.MULTILINE | re.DOTALL)
         groups[GROUPS[group_of(home)]][name] = first_sentence(about and about[1])
     return groups
 
@@ -258,29 +251,13 @@ def default_in_words(value: Any) -> str:
 
 def reasons_of(kind: type[Stage]) -> dict[str, str]:
     """Every reason of a stage, with what it tests where a limit says so."""
-    limits = declared_limits(kind)
     found = {
         limit.reason: f"`{limit.signal}` {'below' if limit.side == 'low' else 'above'} `{limit.setting}`"
-        for limit in limits
+        for limit in declared_limits(kind)
     }
-    named: set[str] = set()
-    for base in kind.__mro__:
-        if base.__module__.startswith((f"{STAGES}.", registry.OUTSIDE)) and base.__module__ not in CONTRACT:
-            tree = tree_of(base.__module__)
-            classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-            others = {name for name, home in stages.HOMES.items() if home == base.__module__} - {base.__name__}
-            own: list[ast.AST] = (
-                [node for node in tree.body if node not in classes or node.name == base.__name__] if others else [tree]
-            )
-            named |= named_in(own, constants(tree)) | (set() if others else listed_in(constants(tree)))
-    for module in imported(kind):
-        tree = tree_of(module)
-        near = module.rpartition(".")[0] == kind.__module__.rpartition(".")[0]
-        if module not in stages.HOMES.values() and module not in CONTRACT:
-            named |= listed_in(constants(tree)) | (named_in([tree], constants(tree)) if near else set())
-    for reason in named - ({reason for reason in named if re.search("_?[A-Z]", reason)} if limits else set()):
-        found.setdefault(reason, "")
-    return dict(sorted(found.items()))
+    names = [base.recipe_name() for base in kind.__mro__ if issubclass(base, Stage)]
+    others = next((REASONS_OF[name] for name in names if name in REASONS_OF), "")
+    return dict(sorted((dict.fromkeys(others.split(), "") | found).items()))
 
 
 def declared_limits(kind: type[Stage]) -> tuple[Limit, ...]:
@@ -297,90 +274,3 @@ def declared(kind: type[Stage], name: str) -> tuple[Any, ...]:
         except ValueError:
             return ()
     return value if isinstance(value, tuple) else ()
-
-
-def imported(kind: type[Stage]) -> set[str]:
-    """Modules of stages that the stage's module imports from."""
-    if not kind.__module__.startswith((f"{STAGES}.", registry.OUTSIDE)):
-        return set()
-    nodes = ast.walk(tree_of(kind.__module__))
-    return {str(n.module) for n in nodes if isinstance(n, ast.ImportFrom) and str(n.module).startswith(f"{STAGES}.")}
-
-
-@cache
-def tree_of(module: str) -> ast.Module:
-    return ast.parse(source_of(module))
-
-
-def source_of(module: str) -> str:
-    """The code of a module, which need not be imported for it."""
-    text: str | None = getattr(sys.modules.get(module), registry.SOURCE, None)  # of a user's file
-    if text is not None:
-        return text
-    spec = importlib.util.find_spec(module)
-    return Path(str(spec and spec.origin)).read_text(encoding="utf-8")
-
-
-def constants(tree: ast.Module) -> dict[str, ast.expr]:
-    found: dict[str, ast.expr] = {}
-    for node in tree.body:
-        if (
-            isinstance(node, ast.Assign)
-            and isinstance(node.targets[0], ast.Tuple)
-            and isinstance(node.value, ast.Tuple)
-        ):
-            pairs = zip(node.targets[0].elts, node.value.elts, strict=True)
-            found |= {target.id: value for target, value in pairs if isinstance(target, ast.Name)}
-        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            found[node.targets[0].id] = node.value
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
-            found[node.target.id] = node.value
-    return found
-
-
-def texts(node: ast.expr, known: dict[str, ast.expr]) -> Iterator[str]:
-    """The texts that an expression may be: constants, and names of settings in capitals."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        yield node.value
-    elif isinstance(node, ast.JoinedStr):
-        yield "".join(
-            str(part.value)
-            if isinstance(part, ast.Constant)
-            else ast.unparse(part).split(".")[-1].strip("{}'\"").upper()
-            for part in node.values
-        )
-    elif isinstance(node, ast.Name) and node.id in known:
-        yield from texts(known[node.id], known)
-    elif isinstance(node, ast.IfExp):
-        yield from (*texts(node.body, known), *texts(node.orelse, known))
-    elif isinstance(node, ast.Tuple | ast.List):
-        for each in node.elts:
-            yield from texts(each, known)
-    elif isinstance(node, ast.Call):
-        for each in node.args:
-            yield from texts(each, known)
-
-
-def named_in(trees: Iterable[ast.AST], known: dict[str, ast.expr]) -> set[str]:
-    """The reasons that code gives."""
-    found: set[str] = set()
-    for node in (node for tree in trees for node in ast.walk(tree)):
-        if isinstance(node, ast.Call):
-            maker = getattr(node.func, "attr", getattr(node.func, "id", ""))
-            place = MAKERS.get(maker)
-            if place is not None and len(node.args) > place:
-                found |= {*texts(node.args[place], known)}
-        elif isinstance(node, ast.Dict):
-            for key, value in zip(node.keys, node.values, strict=True):
-                if isinstance(key, ast.Constant) and key.value == "reason":
-                    found |= {*texts(value, known)}
-        elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
-            target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
-            if getattr(target, "id", "") in ("reason", "reasons"):
-                found |= {*texts(node.value, known)}
-    return {each for each in found if REASON.fullmatch(each.lower()) and "REASON" not in each}
-
-
-def listed_in(known: dict[str, ast.expr]) -> set[str]:
-    """Reasons that a module lists as constants."""
-    return {text for name, value in known.items() if re.search(r"(^|_)REASONS?$", name) for text in texts(value, known)}

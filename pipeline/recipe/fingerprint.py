@@ -29,7 +29,6 @@ import gristmill.stages as stages
 from gristmill.kernels.base.code_cache import cache_folder
 from gristmill.kernels.common.files import write_whole
 from gristmill.kernels.common.paths import CONTENTS
-from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.json_types import StageSpec
 from gristmill.pipeline.store.storage import digest
 from gristmill.stages.stage import Reader, Stage
@@ -37,7 +36,8 @@ from gristmill.stages.stage import Reader, Stage
 PRODUCT = "gristmill"
 OURS = tuple(f"gristmill.{floor}" for floor in ("kernels", "mixing", "shards", "trainer", "classifiers", "stages"))
 LAYOUT_VERSION = "2"
-# Packages that import a name when it is first used, with the module where each name lives.
+# Packages that import a name when it is first used, with the module where each name lives. Who takes names from one
+# hangs on those modules; who imports the package itself, on all that it has.
 LAZY: Mapping[str, Mapping[str, str]] = {
     "gristmill": sys.modules[PRODUCT].HOMES | {"stages": "gristmill.stages"},
     "gristmill.stages": stages.HOMES | stages.BASES,
@@ -284,7 +284,6 @@ class Code:
 
     hash: str
     imports: tuple[tuple[int, str, tuple[str, ...]], ...]  # level, module, names (none of `import module`)
-    names: tuple[str, ...]  # dotted names of ours by which it reaches modules otherwise; `*` is all of a lazy package
 
 
 @cache
@@ -295,12 +294,10 @@ def code_in(source: str) -> Code:
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):  # not there, or torn
         known = json.loads(path.read_bytes())
         imports = [(int(level), str(name), tuple(map(str, names))) for level, name, names in known["imports"]]
-        return Code(str(known["hash"]), tuple(imports), tuple(map(str, known["names"])))
+        return Code(str(known["hash"]), tuple(imports))
     code = code_of_tree(ast.parse(source))
     with contextlib.suppress(OSError):
-        write_whole(
-            path, json.dumps({"hash": code.hash, "imports": code.imports, "names": code.names}).encode(), durable=False
-        )
+        write_whole(path, json.dumps({"hash": code.hash, "imports": code.imports}).encode(), durable=False)
     return code
 
 
@@ -311,80 +308,25 @@ def version_of_reading() -> bytes:
 
 
 def code_of_tree(tree: ast.Module) -> Code:
-    reached = Reached()
-    reached.visit(tree)
+    """A module of ours that a string names counts as imported: tables of what is imported later hold such strings."""
+    imports: list[tuple[int, str, tuple[str, ...]]] = []
     for node in ast.walk(tree):
+        match node:
+            case ast.Import(names):
+                imports += [(0, alias.name, ()) for alias in names]
+                # `import gristmill.shards` gives the name `gristmill`, which has all else too.
+                imports += [
+                    (0, PRODUCT, ()) for alias in names if alias.name.startswith(f"{PRODUCT}.") and not alias.asname
+                ]
+            case ast.ImportFrom(module, names, level):
+                imports.append((level, module or "", tuple(alias.name for alias in names)))
+            case ast.Constant(str(text)) if match := NAMES_A_MODULE.fullmatch(text):
+                imports.append((0, match[1], ()))
+            case ast.Call(ast.Attribute(_, called) | ast.Name(called), [ast.Constant(str(text)), *_]):
+                imports += [(0, text.lstrip("."), ())] if called in ("import_module", "__import__") else []
         if isinstance(node, WITH_DOCSTRINGS) and ast.get_docstring(node, clean=False) is not None:
             node.body = node.body[1:] or [ast.Pass()]
-    names = tuple(sorted(reached.names | reached.unused()))
-    return Code(hashlib.sha256(ast.unparse(tree).encode(*UTF_8)).hexdigest(), tuple(reached.imports), names)
-
-
-class Reached(ast.NodeVisitor):
-    """The imports of a source, and the names of ours that it reaches through imported modules."""
-
-    def __init__(self) -> None:
-        self.imports: list[tuple[int, str, tuple[str, ...]]] = []
-        self.names: set[str] = set()
-        self.bound: dict[str, str] = {}  # local names of what is ours
-        self.used: set[str] = set()
-        self.waiting: list[tuple[str, str]] = []  # uses of local names, which may be bound further down
-
-    def visit_Import(self, node: ast.Import) -> None:
-        for alias in node.names:
-            self.imports.append((0, alias.name, ()))
-            if is_below(alias.name, (PRODUCT,)):
-                self.bound[alias.asname or PRODUCT] = alias.name if alias.asname else PRODUCT
-
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
-        self.imports.append((node.level, node.module or "", tuple(alias.name for alias in node.names)))
-        if not node.level and node.module and is_below(node.module, (PRODUCT,)):
-            self.bound |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
-
-    def visit_Attribute(self, node: ast.Attribute) -> None:
-        steps: list[str] = []
-        inner: ast.expr = node
-        while isinstance(inner, ast.Attribute):
-            steps.insert(0, inner.attr)
-            inner = inner.value
-        if isinstance(inner, ast.Name):
-            self.waiting.append((inner.id, ".".join(steps)))
-        else:
-            self.visit(inner)
-        if PRODUCT in steps:  # the package itself, through a module that has imported it
-            self.names.add(f"{PRODUCT}.*")
-
-    def visit_Name(self, node: ast.Name) -> None:
-        if isinstance(node.ctx, ast.Load):
-            self.waiting.append((node.id, "*"))
-
-    def visit_Call(self, node: ast.Call) -> None:
-        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        first = node.args[0] if node.args else None
-        if (
-            called in ("import_module", "__import__")
-            and isinstance(first, ast.Constant)
-            and isinstance(first.value, str)
-        ):
-            self.imports.append((0, first.value.lstrip("."), ()))
-            self.names |= {f"{first.value}.*"} if first.value in LAZY else set()
-        self.generic_visit(node)
-
-    def visit_Constant(self, node: ast.Constant) -> None:
-        """Tables of modules to import hold such strings."""
-        if isinstance(node.value, str) and (match := NAMES_A_MODULE.fullmatch(node.value)):
-            self.names.add(match[1])
-
-    def visit_Module(self, node: ast.Module) -> None:
-        self.generic_visit(node)
-        for local, rest in self.waiting:
-            if local in self.bound:
-                self.used.add(local)
-                self.names.add(f"{self.bound[local]}.{rest}")
-
-    def unused(self) -> set[str]:
-        """Lazy packages imported and not used here: modules that import this one may use them."""
-        return {f"{whole}.*" for local, whole in self.bound.items() if local not in self.used and whole in LAZY}
+    return Code(hashlib.sha256(ast.unparse(tree).encode(*UTF_8)).hexdigest(), tuple(imports))
 
 
 def models_of(module: str, source: str) -> dict[str, str]:
@@ -441,35 +383,30 @@ def is_package(module: str) -> bool:
 @cache
 def imported_names(source: str, package: str, everything: bool) -> tuple[str, ...]:
     """Modules that a source in a package imports, by their full names, and what it takes from modules of others.
-    `everything`: all of a lazy package counts where the source may ask it for any name."""
-    code = code_in(source)
+    `everything`: of a lazy package that is imported as a whole, all that it has."""
     names: set[str] = set()
-    for level, base, taken in code.imports:
+    for level, base, taken in code_in(source).imports:
         if level:
             base = ".".join([*package.split(".")[: len(package.split(".")) - level + 1], *([base] if base else [])])
-        names |= {base, *(f"{base}.{name}" for name in taken)}
-    names |= set(code.names)
-    ours = {name for name in names if is_below(name, (PRODUCT,))}
-    reached = {module for name in ours for module in modules_behind(name, everything)}
-    return tuple(sorted((names - ours | reached) - {""}))
-
-
-def modules_behind(name: str, everything: bool) -> set[str]:
-    """The module of ours in which a dotted name ends; `*` at its end stands for all that a lazy package has."""
-    module = PRODUCT
-    for step in name.split(".")[1:]:
-        if step == "*" and module in LAZY:
-            found = {module}
-            for inner in LAZY[module] if everything else ():
-                found |= modules_behind(f"{module}.{inner}.*", everything)
-            return found
-        if step in LAZY.get(module, {}):
-            module = LAZY[module][step]
-        elif is_package(module) and file_of(f"{module}.{step}") is not None:
-            module = f"{module}.{step}"
+        if is_below(base, (PRODUCT,)):
+            names |= modules_behind(base, taken, everything)
         else:
-            break
-    return {module}
+            names |= {base, *(f"{base}.{name}" for name in taken)}
+    return tuple(sorted(names - {""}))
+
+
+def modules_behind(module: str, taken: Iterable[str], everything: bool) -> set[str]:
+    """A module of ours, and those in which the names live that are taken from it; no names, or `*`: all of them."""
+    homes, names = LAZY.get(module, {}), set(taken)
+    if homes and (not names or "*" in names):
+        names = set(homes) if everything else set()
+    found = {module}
+    for name in names:
+        if (home := homes.get(name)) is not None:
+            found |= modules_behind(home, (), everything)
+        elif file_of(f"{module}.{name}") is not None:
+            found.add(f"{module}.{name}")
+    return found
 
 
 OTHERWISE_NAMED = {"sklearn": "scikit-learn", "yaml": "PyYAML"}  # modules that stages import
@@ -538,41 +475,29 @@ def made_of(stages: Iterable[Identity], kinds: Iterable[str]) -> MadeOf:
     return {name: entry if is_version(entry) else entry[:8] for name, entry in sorted(entries.items())}
 
 
-def made_before(made: Mapping[str, str], path: str) -> MadeOf:
-    """What a node was made of when its manifest was written."""
-    if not made:
-        raise RecipeError(f"{path} is of another version of Gristmill; give the run a new folder (--out)")
-    return dict(made)
-
-
 def is_version(entry: str) -> bool:
     return entry.startswith(VERSION)
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     """The differences in one line: settings, packages with both versions, files of code."""
-    both = [name for name in now if name in before and now[name] != before[name]]
-    one_side = sorted(before.keys() ^ now.keys())
-    settings = [f"settings of {name}" for name in names_of(both, SETTINGS)]
-    settings += [f"{name} is {'new' if SETTINGS + name in now else 'gone'}" for name in names_of(one_side, SETTINGS)]
-    packages = [
-        f"{name} {version_in(before, name)} -> {version_in(now, name)}"
-        for name in sorted({*both, *one_side})
-        if is_version(before.get(name, "") or now.get(name, ""))
-    ]
-    code = [file_called(name) for name in both if not is_version(now[name]) and not name.startswith(SETTINGS)]
-    if not (settings or packages or code):  # a file moved, say
-        code = [file_called(name) for name in one_side]
+    settings: list[str] = []
+    packages: list[str] = []
+    code: list[str] = []
+    moved: list[str] = []  # files that one side has alone
+    for name in sorted(name for name in {*before, *now} if before.get(name) != now.get(name)):
+        then, since = before.get(name, ""), now.get(name, "")
+        if name.startswith(SETTINGS):
+            stage = name.removeprefix(SETTINGS)
+            settings.append(name if then and since else f"{stage} is {'new' if since else 'gone'}")
+        elif is_version(then or since):
+            old, new = (entry.removeprefix(VERSION) or "not installed" for entry in (then, since))
+            packages.append(f"{name} {old} -> {new}")
+        else:
+            (code if then and since else moved).append(file_called(name))
+    code = code if settings or packages or code else moved
     groups = [shown(settings, "stages"), shown(packages, "packages"), shown(code, "files of code")]
     return f"changed: {', '.join(group for group in groups if group) or ELSEWHERE}"
-
-
-def names_of(entries: Iterable[str], kind: str) -> list[str]:
-    return [name.removeprefix(kind) for name in entries if name.startswith(kind)]
-
-
-def version_in(made: Mapping[str, str], package: str) -> str:
-    return made[package].removeprefix(VERSION) if package in made else "not installed"
 
 
 def file_called(name: str) -> str:

@@ -1,6 +1,6 @@
 """What signals are, and why documents are dropped and records skipped for reasons that are no limit on a signal: a
-line each, for `gristmill stages` and the reference. A signal or a reason without a line here fails the build of the
-book.
+line each, and which stage gives which of these reasons; for `gristmill stages` and the reference. A signal or a reason
+without a line here fails the build of the book.
 """
 
 from __future__ import annotations
@@ -215,4 +215,54 @@ REASONS = {
     "unknown_language": "the language is unknown",
     "url_duplicate": "an address that another document has",
     "x_robots_tag": "a robots header refuses it",
+}
+
+RECORDS = "empty_page not_a_page revisit too_large truncated undecodable http_status not_http"  # of WARC files
+PDF_FILES = "pdf_crashed pdf_damaged pdf_encrypted pdf_too_large pdf_too_slow"
+# By stage, the reasons that are no limit on a signal.
+REASONS_OF = {
+    "arrow": "no_CONTENT too_large",
+    "bloom_dedup": "all_repeated repeated_document",
+    "boilerplate": "nothing_left",
+    "cap_domains": "over_domain_cap",
+    "cc": f"{RECORDS} not_html not_text redirect",
+    "cut_contamination": "nothing_left too_many_pieces",
+    "datasketch_index": "in_datasketch_index",
+    "datatrove": "no_text_in_source",
+    "datatrove_index": "in_datatrove_index",
+    "decontaminate": "contaminated",
+    "exact_dedup": "exact_duplicate",
+    "extract": f"{PDF_FILES} frames login_wall needs_ocr needs_script nested_too_deep no_text no_text_in_source"
+    " not_found_page redirect too_many_blocks",
+    "html": "empty_page not_html too_large",
+    "jsonl": "no_CONTENT too_large",
+    "keep_labels": "no_SIGNAL",
+    "keep_languages": "low_score other_language unknown_language",
+    "keep_licenses": "no_license other_license",
+    "keep_where": "high_SIGNAL low_SIGNAL no_SIGNAL",
+    "minhash_dedup": "near_duplicate",
+    "mix": "not_drawn not_in_proxy",
+    "ocr": f"{PDF_FILES} needs_ocr no_text ocr_failed",
+    "one_view": "other_view",
+    "opt_out": "ai_txt content_signal listed_domain listed_url meta_robots robots_txt tdm_file tdm_header tdm_meta"
+    " trust_txt x_robots_tag",
+    "paragraph_dedup": "all_repeated",
+    "parquet": "no_CONTENT too_large",
+    "pdf": "empty_page not_html not_pdf too_large",
+    "plain": "too_large",
+    "refine": "nothing_left",
+    "repair": "nothing_left",
+    "rephrase": "rephrased",
+    "sample": "not_sampled",
+    "semantic_dedup": "near_duplicate",
+    "simhash_dedup": "near_duplicate",
+    "site_files": f"{RECORDS} no_site_file not_a_site_file",
+    "substring_dedup": "mostly_repeated",
+    "threshold": "below_threshold",
+    "tokenize": "no_tokens special_token",
+    "url_dedup": "url_duplicate",
+    "url_rules": "blocked_domain blocked_host blocked_prefix blocked_substring blocked_url blocked_word no_host"
+    " soft_words",
+    "warc": f"{RECORDS} not_html redirect",
+    "wet": "empty_page not_a_page not_text revisit too_large truncated",
 }

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from gristmill.kernels.common.settings import PLACEMENT, Bytes, Settings, nearest
+from gristmill.kernels.common.settings import PLACEMENT, Bytes, Settings, did_you_mean
 from gristmill.pipeline.json_types import JSON, JSONObject, StageSpec
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.first_mistakes import readers_hint, source_hint, stage_hint
@@ -375,18 +375,16 @@ class _Reader(YamlFile):
         names = [step.called for step in steps]
         for source in sources:
             if source.join is not None and source.join not in names:
-                near = nearest(source.join, names)
-                hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names) or 'none'}"
-                self.complain(("sources", source.name, "join"), f"no shared stage is called {source.join}; {hint}")
+                what = f"no shared stage is called {source.join}; {did_you_mean(source.join, names)}"
+                self.complain(("sources", source.name, "join"), what)
 
     def check_published(self, head: RecipeHead, sources: tuple[Source, ...], steps: tuple[Step, ...]) -> None:
         """A figure of a stage that is not there would be compared with nothing."""
         names = [step.called for step in (*(x for s in sources for x in s.steps), *steps)]
         for name in head.published.steps if head.published else ():
             if name not in names:
-                near = nearest(name, names)
-                hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names) or 'none'}"
-                self.complain(("published", "steps", name), f"no stage is called {name}; {hint}")
+                what = f"no stage is called {name}; {did_you_mean(name, names)}"
+                self.complain(("published", "steps", name), what)
 
 
 def context_of(place: int, sources: Sequence[Source], steps: Sequence[Step]) -> RecipeContext:

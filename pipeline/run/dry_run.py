@@ -12,7 +12,7 @@ from gristmill.pipeline.errors import Mistakes
 from gristmill.pipeline.inputs.notes import alarms_of_inputs, facts_of, fetches_of, notes_beside
 from gristmill.pipeline.inputs.portion import Inputs, Portion, find_inputs, listings_of
 from gristmill.pipeline.plan.plan import GlobalNode, MapNode, Node, make_plan, names_of
-from gristmill.pipeline.recipe.fingerprint import MadeOf, changes, made_before
+from gristmill.pipeline.recipe.fingerprint import MadeOf, changes
 from gristmill.pipeline.recipe.recipe import Recipe
 from gristmill.pipeline.run.estimate import costs_of_models
 from gristmill.pipeline.run.map_tasks import global_task, tasks_of_node
@@ -93,7 +93,7 @@ class DryRun:
 
     def foresee(self, node: Node) -> Foreseen:
         before = [manifest_before(self.store, self.journal, name) for name in names_of(node)]
-        changed = changed_since(node, before, self.recipe, self.store)
+        changed = changed_since(node, before, self.recipe)
         unknown = list(dict.fromkeys(self.shown[name] for name in node.feeds if self.after[name] is None))
         fed = [part for name in node.feeds for part in self.after[name] or []]
         is_global = isinstance(node, GlobalNode)
@@ -193,13 +193,13 @@ class DryRun:
         return answers[::-1]
 
 
-def changed_since(node: Node, before: Sequence[SegmentManifest | None], recipe: Recipe, store: Store) -> str:
+def changed_since(node: Node, before: Sequence[SegmentManifest | None], recipe: Recipe) -> str:
     """What differs from the last run of a node, in words; empty if nothing does or it never ran."""
     then: MadeOf = {}
-    for manifest, name in zip(before, names_of(node), strict=True):
+    for manifest in before:
         if manifest is None:
             return ""
-        then |= made_before(manifest.made_of, store.at(f"partitions/{name}/manifest.json"))
+        then |= manifest.made_of
     now = node.made_of(recipe)
     return (
         changes(then, now)

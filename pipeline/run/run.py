@@ -49,7 +49,7 @@ from gristmill.pipeline.plan.plan import (
 from gristmill.pipeline.processes import single_interrupt
 from gristmill.pipeline.progress.progress import UI, ProgressRecorder, Watcher, message_of, recording_progress
 from gristmill.pipeline.recipe import registry
-from gristmill.pipeline.recipe.fingerprint import changes, made_before, shown
+from gristmill.pipeline.recipe.fingerprint import changes, shown
 from gristmill.pipeline.recipe.recipe import Recipe, Step
 from gristmill.pipeline.report_data.pages import task_of_pages
 from gristmill.pipeline.report_data.survey import Look
@@ -421,11 +421,7 @@ class Execution:
         for node in self.plan.stored:
             before = manifest_before(self.store, self.journal, node.name)
             now = node.made_of(self.recipe)
-            then = (
-                now
-                if before is None
-                else made_before(before.made_of, self.store.at(f"partitions/{node.name}/manifest.json"))
-            )
+            then = now if before is None else before.made_of
             if then != now:
                 again.setdefault(changes(then, now), []).extend(names_in_recipe(node))
         return [

@@ -114,7 +114,7 @@ def shortened(text: str, longest: int) -> str:
 # --- counts -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass
 class DocumentCounts:
     """Counts in run.json, of a stage or of one source there: what came in and what became of it."""
 
@@ -125,12 +125,10 @@ class DocumentCounts:
     seconds: float = 0.0
     bytes_in: int = 0
     bytes_out: int = 0
-    text_bytes: int | None = None  # of what is kept
-    made: int = 0  # of others, beside them
-    absent: Mapping[str, int] = field(default_factory=dict)  # by signal: documents without one
-    noted: Mapping[str, int] = field(
-        default_factory=dict
-    )  # by name: documents of which a reader or stage noted something
+    text_bytes: int | None = None  # UTF-8 of the texts that stay; before extraction there are none
+    made: int = 0  # documents that the stage made of others, beside them
+    absent: Mapping[str, int] = field(default_factory=dict)  # by signal: documents without one, where values are due
+    noted: Mapping[str, int] = field(default_factory=dict)  # by name: documents of which a stage or reader noted it
     nuls: int = 0  # texts that a reader took NUL characters out of
 
     @property
@@ -145,37 +143,19 @@ class DocumentCounts:
         """Without what no document had."""
         return {name: held for name, held in vars(self).items() if held or name not in RARE}
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> DocumentCounts:
-        """From an entry of run.json, which may say more."""
-        given = {name: data[name] for name in COUNTED if data.get(name) is not None}
-        given |= {name: {str(key): int(n) for key, n in given[name].items()} for name in given.keys() & BY_NAME}
-        return cls(**given)
-
 
 COUNTED = tuple(each.name for each in fields(DocumentCounts))
-BY_NAME = {"dropped", "absent", "noted"}
 RARE = {"made", "absent", "noted", "nuls"}  # of few stages or sources
 
 
 @dataclass
-class Counts:
-    """One stage's account of one source."""
+class Counts(DocumentCounts):
+    """One stage's account of one source, as it grows."""
 
-    docs_in: int = 0
-    kept: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
-    quarantined: int = 0
-    seconds: float = 0.0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    text_bytes: int = 0  # UTF-8 of the texts that stay; before extraction there are none
-    made: int = 0  # documents that the stage made of others, beside them
-    # By signal: documents without one, of stages that expect values.
+    text_bytes: int = 0
     absent: Counter[str] = field(default_factory=Counter)
-    # By name: documents of which a reader or stage noted something (pipeline/run/alarms.py).
     noted: Counter[str] = field(default_factory=Counter)
-    nuls: int = 0  # texts that a reader took NUL characters out of
     faults: Faults = field(default_factory=Faults)  # of a reader's files: for alarms, and no part of the record
 
     def add(self, other: Counts) -> None:
@@ -188,29 +168,18 @@ class Counts:
 
     def in_record(self) -> DocumentCounts:
         """What run.json says of it: without faults, which the alarms name."""
-        return DocumentCounts(
-            docs_in=self.docs_in,
-            kept=self.kept,
-            dropped=dict(sorted(self.dropped.items())),
-            quarantined=self.quarantined,
-            seconds=round(self.seconds, 4),
-            bytes_in=self.bytes_in,
-            bytes_out=self.bytes_out,
-            text_bytes=self.text_bytes,
-            made=self.made,
-            absent=dict(sorted(self.absent.items())),
-            noted=dict(sorted(self.noted.items())),
-            nuls=self.nuls,
-        )
+        values: dict[str, Any] = {name: getattr(self, name) for name in COUNTED} | {"seconds": round(self.seconds, 4)}
+        counted = {name: dict(sorted(held.items())) for name, held in values.items() if isinstance(held, Counter)}
+        return DocumentCounts(**values | counted)
 
     def check(self, what: str) -> None:
         """in + made = kept + dropped + quarantined, or the run stops."""
-        out = self.kept + sum(self.dropped.values()) + self.quarantined
+        out = self.kept + self.gone
         if self.docs_in + self.made != out:
             made = f" and {self.made:,} were made of them" if self.made else ""
             raise NotConserved(
                 f"{what}: {self.docs_in:,} documents went in{made}, but {self.kept:,} kept + "
-                f"{sum(self.dropped.values()):,} dropped + {self.quarantined:,} quarantined = {out:,}"
+                f"{self.lost:,} dropped + {self.quarantined:,} quarantined = {out:,}"
             )
 
 

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from gristmill.kernels.base.columns import text_column
 from gristmill.kernels.urls.keys import names_of, url_keys
 from gristmill.pipeline.errors import DamagedFile, RunFailed
+from gristmill.pipeline.store.partitions import is_among
 from gristmill.pipeline.store.storage import Store, json_bytes
 from gristmill.stages.documents import Skipped, strings_in
 from gristmill.stages.extract.choices import other_uids
@@ -143,11 +144,7 @@ class Forgotten:
         return Forgotten(keys)
 
     def has(self, kind: str, values: Keys) -> NDArray[np.bool_]:
-        keys = self.keys[kind]
-        if not len(keys):
-            return np.zeros(len(values), np.bool_)
-        is_there: NDArray[np.bool_] = keys[np.minimum(np.searchsorted(keys, values), len(keys) - 1)] == values
-        return is_there
+        return is_among(values, self.keys[kind])
 
     @cached_property
     def _sets(self) -> dict[str, frozenset[int]]:

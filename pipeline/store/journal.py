@@ -15,7 +15,8 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Container, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections import UserDict
+from collections.abc import Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -135,31 +136,19 @@ def entry_in(line: bytes) -> Entry | None:
 Value = TypeVar("Value")
 
 
-class Packed(MutableMapping[str, Value]):
+class Packed(UserDict[str, Value]):
     """A dictionary that holds its values as JSON, for records that are many and seldom read: that of a file takes 700
     bytes as Python's objects and 150 as text, that of a task 7.5 kB and 1.4. Each access makes a copy."""
 
     def __init__(self, kind: Any) -> None:
+        super().__init__()
         self.kind = kind  # of values
-        self._packed: dict[str, bytes] = {}
 
     def __getitem__(self, key: str) -> Value:
-        return cast(Value, read_as(self.kind, json.loads(self._packed[key])))
+        return cast(Value, read_as(self.kind, json.loads(cast(bytes, self.data[key]))))
 
     def __setitem__(self, key: str, value: Value) -> None:
-        self._packed[key] = dumps(value)
-
-    def __delitem__(self, key: str) -> None:
-        del self._packed[key]
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._packed
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._packed)
-
-    def __len__(self) -> int:
-        return len(self._packed)
+        self.data[key] = cast(Value, dumps(value))
 
 
 class Journal:

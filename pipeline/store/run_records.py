@@ -6,14 +6,14 @@ Read once, at the boundary (`from_json`); written as they lie on disk (`to_json`
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, TypeAlias, TypedDict, TypeVar
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, TypeAlias, TypedDict, TypeVar, cast
 
 from gristmill.pipeline.errors import OtherShape
 from gristmill.pipeline.json_types import JSONObject
-from gristmill.pipeline.store.counts import DocumentCounts, SlowDocument
+from gristmill.pipeline.store.counts import COUNTED, DocumentCounts, SlowDocument
 from gristmill.pipeline.store.records import InputSpan, Partition, RuleSpec
-from gristmill.pipeline.store.serialize import read_as
+from gristmill.pipeline.store.serialize import checked, plain, read_as
 from gristmill.pipeline.store.storage import Store
 
 PartName: TypeAlias = tuple[str, str]  # segment and key
@@ -45,44 +45,6 @@ class PartFiles:
         """What sinks wrote of it; a segment that only writes for others keeps its documents nowhere else."""
         return [path for name, path in sorted(self.files.items()) if name.startswith("sink/")]
 
-    def to_json(self) -> JSONObject:
-        """No times, so that runs can be compared."""
-        return {
-            "key": self.key,
-            "source": self.source,
-            **({"from": self.owner} if self.owner else {}),
-            "inputs": [span_to_json(span) for span in self.inputs],
-            "rows": self.rows,
-            "kept": self.kept,
-            "files": dict(self.files),
-            "checksums": dict(self.checksums),
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> PartFiles:
-        return cls(
-            str(data["key"]),
-            str(data.get("source") or ""),
-            str(data.get("from") or ""),
-            tuple(span_from_json(span) for span in data.get("inputs") or ()),
-            int(data.get("rows") or 0),
-            int(data.get("kept") or 0),
-            {str(name): str(path) for name, path in data["files"].items()},
-            dict(data.get("checksums") or {}),
-        )
-
-
-def span_to_json(span: InputSpan) -> JSONObject:
-    if span.node:
-        return {"from": span.node, "key": span.key}
-    return {"source": span.source, "path": span.path, "start": span.start, "end": span.end}
-
-
-def span_from_json(data: Mapping[str, Any]) -> InputSpan:
-    if "from" in data:
-        return InputSpan(node=str(data["from"]), key=str(data["key"]))
-    return InputSpan(str(data["source"]), str(data["path"]), int(data.get("start") or 0), data.get("end"))
-
 
 @dataclass(frozen=True)
 class SegmentManifest:
@@ -97,27 +59,12 @@ class SegmentManifest:
     parts: Sequence[PartFiles] = ()
 
     def to_json(self) -> JSONObject:
-        return {**vars(self), "parts": [part.to_json() for part in self.parts]}
+        """No times, so that runs can be compared."""
+        return cast(JSONObject, plain(self))
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SegmentManifest:
-        return cls(
-            str(data["segment"]),
-            [str(stage) for stage in listed(data, "stages")],
-            [str(node) for node in listed(data, "feeds")],
-            str(data.get("fingerprint") or ""),
-            dict(data.get("made_of") or {}),
-            int(data.get("rows") or 0),
-            [PartFiles.from_json(part) for part in listed(data, "parts")],
-        )
-
-
-def listed(data: Mapping[str, Any], name: str) -> list[Any]:
-    """A list, empty where it is missing; anything else is a TypeError."""
-    held = data.get(name) or []
-    if not isinstance(held, list):
-        raise TypeError(f"{name}: a list was expected")
-    return held
+        return read_as(cls, data, lenient=True)
 
 
 @dataclass(frozen=True)
@@ -217,7 +164,7 @@ class StageRecord:
     slowest: Sequence[SlowDocument] = ()
     cost: float | None = None  # at the recipe's prices
     sources: Mapping[str, DocumentCounts] = field(default_factory=dict)
-    earlier_runs: Sequence[JSONObject] = ()  # whose saved indexes the documents were held against
+    earlier_runs: Sequence[Mapping[str, Any]] = ()  # whose saved indexes the documents were held against
     inserted_for: str = ""  # the stage that needs what it measures, where the recipe does not name it
     moved_behind: str = ""  # a stage that the recipe has after it, and that documents met before it
 
@@ -242,39 +189,22 @@ class StageRecord:
         return {**self.count.dropped} | ({self.troubled: self.count.quarantined} if self.count.quarantined else {})
 
     def to_json(self) -> JSONObject:
-        return {
-            "name": self.name,
-            "stage": self.stage,
-            "kind": self.kind,
-            "about": self.about,
-            "settings": dict(self.settings),
-            "adds": list(self.adds),
-            **self.count.to_json(),
-            "peak_memory": self.peak_memory,
+        data: JSONObject = {
+            **vars(self),
             "slowest": [asdict(document) for document in self.slowest],
-            "cost": self.cost,
             "sources": {source: count.to_json() for source, count in self.sources.items()},
-            **({"earlier_runs": list(self.earlier_runs)} if self.earlier_runs else {}),
-            **({"inserted_for": self.inserted_for} if self.inserted_for else {}),
-            **({"moved_behind": self.moved_behind} if self.moved_behind else {}),
+            **self.count.to_json(),
         }
+        return {name: held for name, held in data.items() if name != "count" and (held or name not in RARE)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> StageRecord:
-        words: dict[str, Any] = {name: str(data.get(name) or "") for name in ("name", "stage", "kind", "about")}
-        return cls(
-            **words,
-            settings=dict(data.get("settings") or {}),
-            adds=[str(name) for name in listed(data, "adds")],
-            count=DocumentCounts.from_json(data),
-            peak_memory=data.get("peak_memory"),
-            slowest=[SlowDocument(**slow) for slow in listed(data, "slowest")],
-            cost=data.get("cost"),
-            sources={str(name): DocumentCounts.from_json(its) for name, its in (data.get("sources") or {}).items()},
-            earlier_runs=listed(data, "earlier_runs"),
-            inserted_for=str(data.get("inserted_for") or ""),
-            moved_behind=str(data.get("moved_behind") or ""),
-        )
+        """Its counts stand beside its name."""
+        count = {name: data[name] for name in COUNTED if name in data}
+        return read_as(cls, {"earlier_runs": [], **data, "count": count}, lenient=True)
+
+
+RARE = ("earlier_runs", "inserted_for", "moved_behind")  # of few stages
 
 
 @dataclass(frozen=True)
@@ -340,19 +270,8 @@ class RunRecord:
     def from_json(cls, data: Mapping[str, Any]) -> RunRecord:
         """Of a run that failed, was killed or is under way any key may be missing; data of another shape is a
         TypeError, ValueError, AttributeError or LookupError."""
-        given: dict[str, Any] = {
-            name: str(data.get(name) or "") for name in ("name", "status", "gristmill", "started", "finished")
-        }
-        tables = ("recipe", "versions", "machine", "start", "bytes_written", "inputs")
-        given |= {name: dict(data.get(name) or {}) for name in tables}
-        given |= {name: data.get(name) for name in ("seconds", "joules", "disk_bytes", "requests")}
-        return cls(
-            **given,
-            error=None if data.get("error") is None else str(data["error"]),
-            alarms=[str(alarm) for alarm in listed(data, "alarms")],
-            cost=Cost(**data["cost"]) if data.get("cost") else None,
-            stages=[StageRecord.from_json(stage) for stage in listed(data, "stages")],
-        )
+        stages = [StageRecord.from_json(stage) for stage in checked(data.get("stages", []), (list,))]
+        return replace(read_as(cls, {**data, "stages": []}, lenient=True), stages=stages)
 
 
 OTHER_SHAPE = (TypeError, ValueError, AttributeError, LookupError)  # what JSON of another shape brings about
@@ -362,14 +281,10 @@ Shape = TypeVar("Shape", RunRecord, SegmentManifest)
 def read_record(store: Store) -> RunRecord | None:
     """run.json as it lies in a run's folder; None where there is none."""
     data = store.read_json("run.json")
-    return None if data is None else shaped(RunRecord, data, store.at("run.json"))
-
-
-def shaped(kind: type[Shape], data: Any, path: str) -> Shape:
     try:
-        return kind.from_json(data)
+        return None if data is None else RunRecord.from_json(data)
     except OTHER_SHAPE as error:
-        raise OtherShape(path, error) from error
+        raise OtherShape(store.at("run.json"), error) from error
 
 
 def read_if_whole(store: Store, path: str, kind: type[Shape]) -> Shape | None:

@@ -36,7 +36,7 @@ from typing import IO, Any, Protocol, TypeVar, cast
 
 import fsspec
 import xxhash
-from fsspec.core import split_protocol, url_to_fs
+from fsspec.core import split_protocol
 
 from gristmill.kernels.common.files import HashingFile, whole_hashed_file
 from gristmill.pipeline.errors import DamagedFile, NotJson, RecipeError, RunFailed, of_storage, refusal
@@ -57,30 +57,22 @@ S3: dict[str, Any] = {
 }
 # Of this process: clients are shared by all that work in it, so their requests are too.
 REQUESTS: Counter[str] = Counter()
-PLAIN = (None, "file", "local", "gs", "gcs", "hf", "http", "https")  # never the first link of a chain
 KINDS = {"Head": "HEAD", "List": "LIST", "Delete": "DELETE", "Abort": "DELETE", "Put": "PUT", "Copy": "PUT"}
 KINDS |= {"Create": "PUT", "Upload": "PUT", "Complete": "PUT"}  # by how S3 charges, not by the verb of HTTP
 
 
 def file_system(address: str) -> tuple[fsspec.AbstractFileSystem, str]:
-    """The file system of an address, and the path in it. Errors are those of `url_to_fs`."""
-    protocol = split_protocol(address)[0]
-    if protocol not in ("s3", "s3a"):
-        fs, path = unchained(address) if protocol in PLAIN else url_to_fs(address)
-        return fs, str(path)
-    fs, path = unchained(address, **S3)
-    fs.retries = 2  # s3fs has a loop of its own around botocore's
-    events = fs.s3.meta.events
-    events.register("before-send.s3", _count_request, unique_id="gristmill-sent")
-    events.register("response-received.s3", _count_response, unique_id="gristmill-answer")
-    events.register_first("needs-retry.s3", Waiting().note, unique_id="gristmill-waiting")
-    return fs, str(path)
-
-
-def unchained(address: str, **options: Any) -> tuple[fsspec.AbstractFileSystem, str]:
-    """The same for an address in which `::` is part of a name, not a chain of file systems."""
-    kind = fsspec.get_filesystem_class(split_protocol(address)[0] or "file")
-    fs = kind(**{**kind._get_kwargs_from_urls(address), **options})
+    """The file system of an address, and the path in it. `::` is part of a name, and no chain of file systems.
+    ValueError or ImportError for a protocol that is not known, or whose package is not installed."""
+    protocol = split_protocol(address)[0] or "file"
+    kind, is_s3 = fsspec.get_filesystem_class(protocol), protocol in ("s3", "s3a")
+    fs = kind(**{**kind._get_kwargs_from_urls(address), **(S3 if is_s3 else {})})
+    if is_s3:
+        fs.retries = 2  # s3fs has a loop of its own around botocore's
+        events = fs.s3.meta.events
+        events.register("before-send.s3", _count_request, unique_id="gristmill-sent")
+        events.register("response-received.s3", _count_response, unique_id="gristmill-answer")
+        events.register_first("needs-retry.s3", Waiting().note, unique_id="gristmill-waiting")
     return fs, str(fs._strip_protocol(address))
 
 

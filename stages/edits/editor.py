@@ -76,9 +76,6 @@ class Editor(BackEnd, Rewrite):
         """All that is asked about a document."""
         raise NotImplementedError
 
-    def requests_about(self, texts: Sequence[str]) -> list[Request]:
-        return [request for text in texts for request in self.requests_for(text)]
-
     def instructions(self) -> list[str]:
         """What stands before each passage, once for each time that it is asked about."""
         raise NotImplementedError

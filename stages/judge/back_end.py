@@ -4,7 +4,6 @@ manner."""
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
@@ -14,7 +13,7 @@ from gristmill.kernels.common.paths import RecipePath
 from gristmill.kernels.common.settings import PLACEMENT, Settings, did_you_mean
 
 if TYPE_CHECKING:
-    from gristmill.classifiers.llm.model import LanguageModel, Request
+    from gristmill.classifiers.llm.model import LanguageModel
 
 
 # Arguments of vLLM's `LLM` that plans and recipes may give: none names a file, a class or a plugin, so none runs code.
@@ -168,21 +167,6 @@ class BackEnd(Settings):
         if self.endpoint:
             return ("PIL", "torch", "vllm") if self.form == "tokens" else ("PIL", "torch", "transformers", "vllm")
         return ("PIL",) if self.engine == "vllm" else ("PIL", "vllm")
-
-    def requests_about(self, texts: Sequence[str]) -> list[Request] | None:
-        """All that a stage asks about some texts; None if that cannot be told from the texts."""
-        return None
-
-    def answer_keys(self, texts: Sequence[str]) -> set[str] | None:
-        """The keys under which `cache_path` keeps what was answered about some texts. None if only a model in this
-        process could make them again, or if something else than texts was asked about."""
-        requests = self.requests_about(texts) if self.endpoint and self.form != "tokens" else None
-        if not requests:
-            return None if requests is None else set()
-        from gristmill.classifiers.llm.model import request_key
-
-        identity = self.opened().identity
-        return {request_key(request, identity) for request in requests}
 
     def opened(self) -> LanguageModel:
         """The model, ready to be asked. LanguageModelError says what it lacks."""

@@ -8,14 +8,13 @@ its file, or read from a folder by `warc`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Annotated, BinaryIO, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from gristmill.kernels.common.settings import PLACEMENT, Bytes, Settings
 from gristmill.stages.documents import Collector, Reading
-from gristmill.stages.inputs import Copies
 from gristmill.stages.read.members import Codec, Gzip, Window
 from gristmill.stages.read.page_rows import PageCollector
 from gristmill.stages.read.records import Record
@@ -57,7 +56,6 @@ class CrawlLimits(Settings):
     """How hard the server is asked, by all processes of a machine together."""
 
     requests: Annotated[float, Field(gt=0, description="requests a second at most")] = 20.0
-    bytes: Annotated[Bytes | None, Field(gt=0, description="bytes a second at most; no limit unless given")] = None
     tries: Annotated[int, Field(ge=1, description="requests in a row that bring nothing, before the run fails")] = 8
     pause: Annotated[
         float, Field(ge=0, description="seconds before the second try; twice as long each time, a minute at most")
@@ -84,7 +82,7 @@ class Cc(Warc):
     root: Annotated[
         str,
         Field(
-            description="where dumps lie: https://, s3:// or another fsspec address, or a folder",
+            description="where dumps lie: https://, s3:// or a folder",
             json_schema_extra=PLACEMENT,
         ),
     ] = COMMON_CRAWL
@@ -116,7 +114,7 @@ class Cc(Warc):
         Bytes,
         Field(ge=0, description="bytes that stay there once they are read; the oldest go", json_schema_extra=PLACEMENT),
     ] = 8 << 30
-    limits: Annotated[CrawlLimits, Field(description="of requests, bytes and tries", json_schema_extra=PLACEMENT)] = (
+    limits: Annotated[CrawlLimits, Field(description="of requests and tries", json_schema_extra=PLACEMENT)] = (
         CrawlLimits()
     )
     suffixes: ClassVar[tuple[str, ...]] = (".warc.gz", ".wet.gz")
@@ -159,9 +157,6 @@ class Cc(Warc):
 
     def open(self, origin: Origin, access: InputAccess) -> BinaryIO:
         return access.open_crawl(self, origin) if "://" in origin.address else access.open_file(origin)
-
-    def copies(self, paths: Iterable[str], access: InputAccess) -> Copies:
-        return access.crawl_copies(self, paths) if "://" in self.root else Copies()
 
     def spans(self, file: BinaryIO, path: str, size: int, target: int) -> list[tuple[int, int | None]]:
         """By size alone: to look into a file would cost a request."""

@@ -136,7 +136,7 @@ def of_crawls() -> Subject:
     fetching = "tests/pipeline/inputs/test_common_crawl.py"
     found: dict[str, Any] = {"see": crawl_found, "root": lambda lab: str(lab.folder / "cc")}
     asking = found | {"index": {"mime": ["text/html", "application/pdf"]}}
-    paced = Elsewhere(f"{fetching}::test_requests_and_bytes_a_second_are_bounded")
+    paced = Elsewhere(f"{fetching}::test_requests_a_second_are_bounded")
     tries = Elsewhere(f"{fetching}::test_a_server_that_brings_nothing_ends_the_run")
     bounded = Elsewhere(f"{fetching}::test_the_cache_is_bounded")
     page = gzip.compress(record("response", PAGE, Content_Type=HTTP), mtime=0)
@@ -161,7 +161,6 @@ def of_crawls() -> Subject:
         "cache_bytes": bounded,
         "limits": paced,
         "limits.requests": paced,
-        "limits.bytes": paced,
         "limits.tries": tries,
         "limits.pause": Elsewhere(f"{fetching}::test_pauses_grow_and_a_server_that_says_nothing_is_left"),
         "limits.timeout": Elsewhere(f"{fetching}::test_pauses_grow_and_a_server_that_says_nothing_is_left"),

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import gristmill.stages as stages
 from gristmill.pipeline.cli.app import app
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.recipe import catalog, registry
+from gristmill.pipeline.recipe.meanings import REASONS, REASONS_OF
 
 RULE = '''
 from pydantic import Field
@@ -47,6 +49,15 @@ def test_a_stage_shows_all_its_settings_and_limits(name: str) -> None:
     shown = CliRunner().invoke(app, ["stages", name], env={"COLUMNS": "200"}).stdout
     assert [word for word in (*facts["reasons"], *facts["adds"], *facts["reads"]) if word not in shown] == []
     assert "`" not in shown
+
+
+def test_every_reason_that_is_listed_is_given_somewhere() -> None:
+    rooms = (Path(stages.__file__).parent, Path(stages.__file__).parents[1] / "kernels")
+    code = "\n".join(path.read_text(encoding="utf-8") for room in rooms for path in room.rglob("*.py"))
+    listed = {reason for reasons in REASONS_OF.values() for reason in reasons.split()}
+    assert len(listed) > 60 and listed == set(REASONS)
+    assert [reason for reason in listed if reason.islower() and f'"{reason}"' not in code] == []
+    assert set(REASONS_OF) <= set(registry.names())
 
 
 BARE = """

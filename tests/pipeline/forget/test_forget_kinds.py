@@ -93,22 +93,7 @@ def test_what_a_vision_model_read_goes_too(tmp_path: Path) -> None:
     assert any(str(tmp_path / "answers") in line for line in receipt["not_reached"])
 
 
-def test_answers_of_a_language_model_go_by_their_keys(tmp_path: Path) -> None:
-    texts = [f"A text about the {i}th thing, and how it came to be." for i in range(12)]
-    lines(tmp_path / "in/a.jsonl", texts)
-    with LanguageServer(lambda path, body: chat_reply("x", {"Great": -0.1, "Useless": -3.0})) as server:
-        asked = f"{{model: m, endpoint: '{server.url}', rubric: 'Is it useful?', cache_path: {tmp_path / 'answers'}}}"
-        recipe = f"name: r\nsources: {{a: {{jsonl: {{path: in}}}}}}\nstages:\n  - llm_score: {asked}\n  - write\n"
-        go(save(tmp_path / "r.yaml", recipe), tmp_path / "out")
-        rows = documents(tmp_path / "out")
-        kept = (tmp_path / "answers/answers-0000.jsonl").read_text().splitlines()
-        assert len(kept) == len(rows) == len(texts)
-        ask(tmp_path / "out", *(f"{row['uid']:016x}" for row in rows[:3]))
-    left = (tmp_path / "answers/answers-0000.jsonl").read_text().splitlines()
-    assert len(left) == len(kept) - 3 and set(left) < set(kept)
-
-
-def test_what_a_model_wrote_of_a_document_goes_with_it_and_so_do_its_answers(tmp_path: Path) -> None:
+def test_what_a_model_wrote_of_a_document_goes_with_it_and_so_do_answers_that_quote_it(tmp_path: Path) -> None:
     texts = [
         f"The {i}th mill by the river has {i + 20} wheels, and the miller of house {i} turns them." for i in range(8)
     ]
@@ -138,7 +123,7 @@ def test_what_a_model_wrote_of_a_document_goes_with_it_and_so_do_its_answers(tmp
         left = documents(tmp_path / "out", signals=signals)
         both = {f"{gone:016x}", written["made_from"]}
         assert len(left) == 18 and not both & {row["made_from"] or f"{row['uid']:016x}" for row in left}
-        assert len((tmp_path / "answers/answers-0000.jsonl").read_text().splitlines()) == 18
+        assert len((tmp_path / "answers/answers-0000.jsonl").read_text().splitlines()) == 20, "two are one word"
         before = sum(server.asked.values())
         go(tmp_path / "r.yaml", tmp_path / "out")
         assert sum(server.asked.values()) == before and len(documents(tmp_path / "out")) == 18

@@ -148,7 +148,7 @@ def write_segments(out: Path) -> None:
             "kept": len(set(kept) - set(SAME)),
             "files": {"verdicts": f"partitions/exact_dedup/{key}.verdicts.parquet"},
         }
-        dedup.append({"key": key, "from": "extract"} | rows)
+        dedup.append({"key": key, "owner": "extract"} | rows)
 
         left = [index for index, uid in enumerate(uids) if uid not in dropped and uid not in SAME]
         survivors = table.take(left)
@@ -164,7 +164,7 @@ def write_segments(out: Path) -> None:
             "kept": len(set(left_uids) - {SHORT}),
             "files": files | {"sink/write": f"write/{key}.parquet"},
         }
-        last.append({"key": key, "inputs": [{"from": "exact_dedup", "key": key}]} | rows)
+        last.append({"key": key, "inputs": [{"node": "exact_dedup", "key": key}]} | rows)
         ours = survivors.take([row for row, uid in enumerate(left_uids) if uid != SHORT])
         put(out / f"write/{key}.parquet", ours.select(["text", "id", "url", "date", "uid"]))
     save(

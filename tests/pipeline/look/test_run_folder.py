@@ -35,12 +35,14 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_what_is_read_is_written_back_to_the_byte(out: Path) -> None:
     data = (out / "run.json").read_bytes()
-    assert json_bytes(RunRecord.from_json(json.loads(data)).to_json()) == data
+    read = RunRecord.from_json(json.loads(data)).to_json()
+    assert json_bytes(read) == data and read == json.loads(data)
     manifests = sorted(out.glob("partitions/*/manifest.json"))
     assert len(manifests) >= 2
     for path in manifests:
         data = path.read_bytes()
-        assert json_bytes(SegmentManifest.from_json(json.loads(data)).to_json()) == data
+        read = SegmentManifest.from_json(json.loads(data)).to_json()
+        assert json_bytes(read) == data and read == json.loads(data)
 
 
 def test_each_document_that_was_read_is_in_a_part_and_each_reject_in_a_file(out: Path) -> None:
