@@ -39,7 +39,7 @@ demo: $(VENV)/.installed
 # With kernels compiled for any x86-64 processor of the last ten years, for this Python and numba: a first run begins
 # with them. Those of other Pythons that are in kernels/compiled are packed too.
 wheel: $(VENV)/.installed
-	GRISTMILL_CACHE=build/kernels $(BIN)/gristmill maintain warm --portable --to kernels/compiled
+	GRISTMILL_CACHE=build/kernels $(BIN)/gristmill maintain warm --to kernels/compiled
 	rm -rf build/lib
 	$(BIN)/python -m pip wheel -q --no-deps -w dist .
 

@@ -6,15 +6,20 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from io import TextIOWrapper
+from pathlib import Path
 from textwrap import wrap
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape as without_markup
 from rich.text import Text
 
-from gristmill.pipeline.formatting import plain
+from gristmill.pipeline.formatting import one_line, plain
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 def console(stderr: bool = False) -> Console:
@@ -46,10 +51,25 @@ def lines_of(paragraph: str, width: int) -> list[str]:
     return wrap(paragraph, width, break_long_words=False, break_on_hyphens=False, replace_whitespace=False) or [""]
 
 
+def address(out: str, name: str = "report.html") -> str:
+    """Of a file in a run's folder, for a browser."""
+    return f"{out.rstrip('/')}/{name}" if "://" in out else (Path(out).resolve() / name).as_uri()
+
+
 def escape(text: str) -> str:
     """Text that may hold anything, for a terminal: it is no markup, and what would steer the terminal is seen and not
     done. A crawl's urls stand in errors, alarms and reasons."""
     return without_markup(plain(text))
+
+
+def facts_table(lines: Iterable[tuple[str, str]]) -> Table:
+    """Facts by their names, never as markup."""
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2))
+    for name, fact in lines:
+        table.add_row(Text(one_line(name)), Text(one_line(fact)))
+    return table
 
 
 @contextlib.contextmanager

@@ -41,7 +41,6 @@ from gristmill.classifiers.llm.tokens import PromptTokens
 from gristmill.classifiers.llm.vllm import VllmModel, VllmSettings
 from gristmill.classifiers.rating import medu, prompts as medu_prompts
 from gristmill.classifiers.rating.rubric import ByDescription
-from gristmill.classifiers.rating.sample import cut_texts
 
 RUBRIC_TOKENS, DOCUMENT_TOKENS, ANSWER_TOKENS = 352, 512, 200
 CHARACTERS = 4_000  # of a window of text, more than 512 tokens
@@ -142,6 +141,12 @@ def write_weights(config: Any, folder: Path) -> None:
     model.save_pretrained(folder)
 
 
+def cut_to(text: str, most: int, tokenizer: Any) -> str:
+    """Its first tokens."""
+    encoding = tokenizer.encode(text, add_special_tokens=False)
+    return text[: encoding.offsets[most - 1][1]] if len(encoding.ids) > most else text
+
+
 def requests_of(options: argparse.Namespace, tokens: PromptTokens, count: int) -> list[Request]:
     """Of 352 and 512 tokens, each document another window of the text."""
     text = text_of(options.text)
@@ -151,8 +156,8 @@ def requests_of(options: argparse.Namespace, tokens: PromptTokens, count: int) -
     rubric = (
         medu_prompts.TASK.format(description="a test of knowledge and reasoning in English") + medu_prompts.AT_ONCE
     ) * 4
-    documents = cut_texts([f"{i} {text[at : at + window]}" for i, at in enumerate(places)], DOCUMENT_TOKENS, plain)
-    shared = cut_texts([rubric], RUBRIC_TOKENS, plain)[0]
+    documents = [cut_to(f"{i} {text[at : at + window]}", DOCUMENT_TOKENS, plain) for i, at in enumerate(places)]
+    shared = cut_to(rubric, RUBRIC_TOKENS, plain)
     return [
         Request(shared=shared, own=document, opening=medu_prompts.SCORE, labels=medu_prompts.LABELS)
         for document in documents

@@ -1,18 +1,16 @@
 #!/usr/bin/env python3
-"""How long a new worker takes until the kernels are ready: with nothing, with a pack, and with its own cache.
+"""How long a new worker takes until the kernels are ready: with nothing, and with its own cache.
 
     python -m benchmarks.pipeline.cold_start [RECIPE]
 
 Without a recipe: every stage that needs no settings. `compiled` is `gristmill maintain warm` with an empty cache, on as
-many cores as there are; `packed` is one process with an empty cache that verifies and unpacks a pack, then prepares all
-stages; `cached` the same with the cache that it has by then. One JSON line each, in seconds, with seconds of processor
-time beside them, which depend less on what else the machine does.
+many cores as there are; `cached` is one process that prepares all stages with the cache that it has by then. One JSON
+line each, in seconds, with seconds of processor time beside them, which depend less on what else the machine does.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import platform
@@ -27,10 +25,7 @@ READY = """
 import sys
 from pathlib import Path
 from gristmill.pipeline.cli.maintain_warm import compile_one, specs_of
-from gristmill.pipeline.cli.kernel_packs import unpack
-pack, sha256, *recipe = sys.argv[1:]
-unpack(Path(pack).read_bytes(), sha256)
-for spec in specs_of(Path(recipe[0]) if recipe else None):
+for spec in specs_of(Path(sys.argv[1]) if len(sys.argv) > 1 else None):
     compile_one(spec)
 """
 
@@ -49,19 +44,14 @@ def main() -> None:
     parser.add_argument("recipe", type=Path, nargs="?")
     recipe = [str(path) for path in [parser.parse_args().recipe] if path is not None]
     with tempfile.TemporaryDirectory() as made:
-        pack = Path(made) / "kernels.zst"
-        warm = [sys.executable, "-m", "gristmill.pipeline.cli.app", "maintain", "warm", *recipe, "--to", str(pack)]
-        took = {"compiled": timed(warm, Path(made) / "first")}
-        sha256 = hashlib.sha256(pack.read_bytes()).hexdigest()
-        ready = [sys.executable, "-c", READY, str(pack), sha256, *recipe]
-        for name in ("packed", "cached"):
-            took[name] = timed(ready, Path(made) / "second")
+        warm = [sys.executable, "-m", "gristmill.pipeline.cli.app", "maintain", "warm", *recipe]
+        ready = [sys.executable, "-c", READY, *recipe]
+        took = {name: timed(command, Path(made)) for name, command in (("compiled", warm), ("cached", ready))}
         for name, (seconds, used) in took.items():
             result = {
                 "what": f"a new worker, kernels {name}: seconds until ready",
                 "machine": f"{platform.machine()} {platform.system()}, {os.cpu_count()} cores",
                 "versions": {package: version(package) for package in ("numba", "llvmlite")},
-                "sizes": {"pack": pack.stat().st_size},
                 "median": round(seconds, 2),
                 "processor_seconds": round(used, 2),
             }

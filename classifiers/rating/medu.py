@@ -22,7 +22,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappush, heapreplace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -32,12 +31,9 @@ from gristmill.classifiers.llm.model import Answer, LanguageModel, Request
 from gristmill.classifiers.rating import prompts
 from gristmill.classifiers.rating.reading import UNREAD, Agreement, agreement
 from gristmill.classifiers.rating.rubric import Asking, Reading
-from gristmill.classifiers.rating.sample import cut_texts, first_bytes, sample
-from gristmill.kernels.base.types import Floats, Integers, Mask, Words
+from gristmill.classifiers.rating.sample import first_bytes
+from gristmill.kernels.base.types import Floats, Integers, Mask
 from gristmill.mixing.weights.utility import Utilities, judged
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 CHUNK_BYTES = 16_000
 BETWEEN = "\n\n---\n\n"  # examples of a chunk
@@ -86,7 +82,6 @@ class Labels:
     scale: Mapping[str, float]  # the mark of each label
     label: Integers
     mark: Floats
-    probabilities: Floats | None  # documents x labels
     mass: Floats | None
     failures: Mapping[str, Mapping[str, int]]  # by source, by kind
     account: Account
@@ -107,19 +102,6 @@ def chunks_of(examples: Sequence[str], most_bytes: int = CHUNK_BYTES, seed: int 
     while len(chunks := _fill_chunks(sizes, count, room)) > count:
         count = len(chunks)  # dealt anew among all, or those that were added last would be small
     return [BETWEEN.join(shuffled[i] for i in sorted(chunk)) for chunk in chunks]
-
-
-def sample_documents(
-    source: str, uids: Words, tokens: Floats, texts: Sequence[str], most: int = 256, cut: int = 512, seed: int = 0,
-    tokenizer: Tokenizer | None = None,
-) -> list[SampledDocument]:  # fmt: skip
-    """The documents of one source to be marked, cut, each with what it stands for."""
-    chosen = sample(uids, tokens, most, cut, seed)
-    short = cut_texts([texts[row] for row in chosen.rows], cut, tokenizer)
-    return [
-        SampledDocument(source, int(uids[row]), text, float(weight))
-        for row, text, weight in zip(chosen.rows, short, chosen.weights, strict=True)
-    ]
 
 
 def describe(
@@ -163,11 +145,8 @@ def label(
         answers[i] = answer
     replies = [asking.read(answer) for answer in answers]
     kinds = [reply.failure for reply in replies]
-    probabilities = mass = None
+    mass = None
     if asking.reading == "at_once":
-        none = np.zeros(len(asking.scale))
-        rows = [none if reply.probabilities is None else reply.probabilities for reply in replies]
-        probabilities = np.array(rows).reshape(len(rows), len(none))
         mass = np.array(
             [0.0 if reply.failure else _mass(answer) for reply, answer in zip(replies, answers, strict=True)]
         )
@@ -178,7 +157,6 @@ def label(
         dict(asking.scale),
         np.array([reply.label for reply in replies], np.int64),
         np.clip(np.array([reply.mark or 0.0 for reply in replies]), 0.0, 1.0),
-        probabilities,
         mass,
         failures,
         _with_unread(account, kinds, answers),

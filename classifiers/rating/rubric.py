@@ -19,7 +19,6 @@ import numpy as np
 from gristmill.classifiers.llm.model import Answer, Request
 from gristmill.classifiers.rating import prompts
 from gristmill.classifiers.rating.reading import MARKS, UNREAD, label_of, probabilities_of
-from gristmill.kernels.base.types import Floats
 
 Reading = Literal["at_once", "reasoned"]
 
@@ -33,7 +32,6 @@ class Reply(NamedTuple):
 
     label: int
     mark: float | None
-    probabilities: Floats | None  # of all labels, read at once
     failure: str  # its kind
 
 
@@ -55,11 +53,11 @@ class Asking(ABC):
         labels, marks = tuple(self.scale), np.array(list(self.scale.values()))
         if self.reading == "reasoned":
             label, failure = label_of(answer, labels)
-            return Reply(label, None if failure else float(marks[label]), None, failure)
+            return Reply(label, None if failure else float(marks[label]), failure)
         probabilities, failure = probabilities_of(answer, labels)
         if probabilities is None:
-            return Reply(UNREAD, None, None, failure)
-        return Reply(int(probabilities.argmax()), float(probabilities @ marks), probabilities, "")
+            return Reply(UNREAD, None, failure)
+        return Reply(int(probabilities.argmax()), float(probabilities @ marks), "")
 
     def mark(self, answer: Answer) -> tuple[float | None, str]:
         """The mark and no failure, or none and the kind of failure."""

@@ -11,19 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gristmill.kernels.base.splitmix import ALL, mixed_all, mixed_plain
 from gristmill.kernels.base.types import Floats, Integers, Words
 
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-
 PURPOSE = 0x6D656475  # sets this draw apart from others with the same seed
 BYTES_A_TOKEN = 4
-MOST_BYTES_A_TOKEN = 16  # of what is handed to the tokenizer
 
 
 @dataclass(frozen=True)
@@ -50,22 +45,9 @@ def sample(uids: Words, tokens: Floats, most: int = 256, cut: int = 512, seed: i
     return DocumentSample(some[taken].astype(np.int64), tokens[some[taken]] / chance)
 
 
-def cut_texts(texts: Sequence[str], most: int = 512, tokenizer: Tokenizer | None = None) -> list[str]:
-    """Each text's beginning of `most` tokens; without a tokenizer, of 4 bytes for each."""
-    if tokenizer is None:
-        return [first_bytes(text, most * BYTES_A_TOKEN) for text in texts]
-    short = [first_bytes(text, most * MOST_BYTES_A_TOKEN) for text in texts]
-    if (
-        tokenizer.truncation or tokenizer.padding
-    ):  # a model's own may be set to cut or to fill up, as its last caller left it
-        tokenizer = type(tokenizer).from_str(tokenizer.to_str())
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-    encodings = tokenizer.encode_batch(short, add_special_tokens=False)
-    return [
-        text[: encoding.offsets[most - 1][1]] if len(encoding.ids) > most else text
-        for text, encoding in zip(short, encodings, strict=True)
-    ]
+def cut_texts(texts: Sequence[str], most: int = 512) -> list[str]:
+    """Each text's beginning of `most` tokens of 4 bytes."""
+    return [first_bytes(text, most * BYTES_A_TOKEN) for text in texts]
 
 
 def first_bytes(text: str, most: int) -> str:

@@ -1,5 +1,5 @@
-"""How well a student says what its teacher said: rank correlation, AUC at each cut of the marks, kappa by class, the
-worst disagreements; and how far judges that differ in their seed alone agree.
+"""How well a student says what its teacher said: rank correlation, AUC at each cut of the marks, kappa by class; and
+how far judges that differ in their seed alone agree.
 
 Marks are the teacher's, on any scale; cuts part them into classes: class c has marks from cut c - 1 on and below cut c.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from gristmill.classifiers.card import Head, Json
 from gristmill.classifiers.metrics import auc, confusion, kappa
 from gristmill.kernels.base.types import Array
-from gristmill.mixing.weights.spearman import ranks, spearman
+from gristmill.mixing.weights.spearman import spearman
 
 
 def classes_of(marks: Array, cuts: Sequence[float]) -> Array:
@@ -22,11 +22,8 @@ def classes_of(marks: Array, cuts: Sequence[float]) -> Array:
     return np.searchsorted(np.asarray(cuts, np.float64), np.asarray(marks, np.float64), side="right").astype(np.int64)
 
 
-def agreement(
-    marks: Array, scores: Array, predicted: Array, cuts: Sequence[float], labels: Sequence[str], names: Sequence[object]
-) -> Json:
-    """`scores` rise with what the student thinks of a text, `said` is the class that it puts it in, `names` are what
-    texts are called."""
+def agreement(marks: Array, scores: Array, predicted: Array, cuts: Sequence[float], labels: Sequence[str]) -> Json:
+    """`scores` rise with what the student thinks of a text, `predicted` is the class that it puts it in."""
     truth = classes_of(marks, cuts)
     table_CC = confusion(truth, predicted, len(labels))
     return {
@@ -38,35 +35,7 @@ def agreement(
         "kappa_weighted": finite(kappa(table_CC, quadratic=True)),
         "kappa_by_class": {label: finite(kappa(_one_against_rest(table_CC, c))) for c, label in enumerate(labels)},
         "confusion": table_CC.astype(int).tolist(),  # rows: the teacher's class, columns: the student's
-        "worst": worst(marks, scores, truth, predicted, labels, names),
     }
-
-
-def worst(
-    marks: Array,
-    scores: Array,
-    truth: Array,
-    predicted: Array,
-    labels: Sequence[str],
-    names: Sequence[object],
-    most: int = 20,
-) -> list[Json]:
-    """Texts whose ranks by teacher and student lie furthest apart, as a share of all ranks; above 0 the student likes
-    them better."""
-    apart = (ranks(scores) - ranks(marks)) / max(len(scores), 1)
-    order = np.lexsort((np.arange(len(apart)), -np.abs(apart)))[:most]
-    return [
-        {
-            "uid": names[i],
-            "mark": float(marks[i]),
-            "score": float(scores[i]),
-            "teacher": labels[truth[i]],
-            "student": labels[predicted[i]],
-            "ranks_apart": round(float(apart[i]), 4),
-        }
-        for i in order.tolist()
-        if apart[i] != 0
-    ]
 
 
 def spread_over_seeds(seed: int, head: Head, metrics: Sequence[Json], outputs: Sequence[Array]) -> Json:

@@ -37,28 +37,17 @@ Verifier = Callable[[pa.Table], pa.Array]
 
 @dataclass(frozen=True)
 class IterationRecipe:
+    """Settings of rounds, checked by the plan (`iterate`)."""
+
     rounds: int = 3
     candidates: int = 1000  # of a round, half from the top and half from the bottom
     top: float = 0.1  # share of the pool, by score
     bottom: float = 0.1
     metric: str = "auc"  # of `held_out_metrics`; higher is better
-    may_fall: float = 0.0  # below the best so far, and be kept
-    least_gain: float = 0.0  # a round that gains no more than this gains nothing,
-    patience: int = 1  # and after so many in a row it ends
-    uneven: float = 1.0  # texts of one label that are added for one of another, at most
+    patience: int = 1  # rounds in a row without a gain, after which it ends
     held_out: float = 0.2
     alike: Alike = USUAL
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not (self.top > 0 and self.bottom > 0 and self.top + self.bottom <= 1):
-            raise JudgeError(
-                f"top {self.top} and bottom {self.bottom} are shares of the pool above 0, together at most 1"
-            )
-        if self.rounds < 1 or self.candidates < 2 or self.patience < 1 or self.uneven < 1 or self.may_fall < 0:
-            raise JudgeError(
-                "rounds and patience are 1 or more, candidates 2 or more, uneven 1 or more, may_fall 0 or more"
-            )
 
 
 @dataclass(frozen=True)
@@ -76,9 +65,9 @@ def as_proposed(candidates: pa.Table) -> pa.Array:
     return candidates["proposed"]
 
 
-def by_marks(mark: Callable[[pa.Array], Array], head: Head, cuts: Sequence[float], unsure: float = 0.0) -> Verifier:
-    """Labels by the marks of a language model, say; NaN (not readable) and marks nearer to a cut than `unsure` leave a
-    text out. A candidate from the top that is marked badly becomes a hard negative."""
+def by_marks(mark: Callable[[pa.Array], Array], head: Head, cuts: Sequence[float]) -> Verifier:
+    """Labels by the marks of a language model, say; NaN (not readable) leaves a text out. A candidate from the top that
+    is marked badly becomes a hard negative."""
     if len(cuts) != len(head.labels) - 1:
         raise JudgeError(
             f"head {head.name} has {len(head.labels)} labels: {len(head.labels) - 1} cuts are needed, not {len(cuts)}"
@@ -86,9 +75,8 @@ def by_marks(mark: Callable[[pa.Array], Array], head: Head, cuts: Sequence[float
 
     def verify(candidates: pa.Table) -> pa.Array:
         marks = np.asarray(mark(candidates["text"].combine_chunks()), np.float64)
-        near = np.abs(np.subtract.outer(marks, np.asarray(cuts, np.float64))).min(axis=1) < unsure
         classes = classes_of(np.nan_to_num(marks), cuts)
-        return pa.array([head.labels[c] for c in classes], pa.string(), mask=~np.isfinite(marks) | near)
+        return pa.array([head.labels[c] for c in classes], pa.string(), mask=~np.isfinite(marks))
 
     return verify
 
@@ -148,11 +136,11 @@ def iterate(
         larger = _concatenate(training, added)
         rival = train(larger)
         figure = _figure(rival, head, gate, recipe)
-        kept = figure >= best - recipe.may_fall
+        kept = figure >= best
         rounds.append(_line(number, kept, figure, best, _figure(rival, head, test, recipe), larger, facts))
-        idle = 0 if kept and figure > best + recipe.least_gain else idle + 1
+        idle = 0 if kept and figure > best else idle + 1
         if kept:
-            judge, training, best = rival, larger, max(best, figure)
+            judge, training, best = rival, larger, figure
         if _log_round(rounds[-1], idle, recipe, log):
             break
     card = judge.card
@@ -218,8 +206,7 @@ def _select_verified(
     candidates: pa.Table, verified: list[str | None], head: Head, recipe: IterationRecipe, number: int, facts: Json
 ) -> LabelledTexts:
     counts = Counter(label for label in verified if label is not None)
-    ends = [counts[label] for label in (head.labels[0], head.labels[-1])]
-    most = int(min(ends) * recipe.uneven) if np.isfinite(recipe.uneven) else len(verified)
+    most = min(counts[head.labels[0]], counts[head.labels[-1]])
     hashes = text_hashes(candidates["text"], recipe.seed + number)
     chosen: list[int] = []
     for label in head.labels:

@@ -52,8 +52,3 @@ def passage_of(text: str, most: int, draw: int) -> str:
 
 def _first_space(text: str) -> int:
     return next((i for i, character in enumerate(text) if character.isspace()), 0)
-
-
-def one_line(texts: pa.Array) -> pa.Array:
-    """Runs of whitespace become one space: for labels that lines would tell apart."""
-    return pa.array([" ".join((text or "").split()) for text in texts.to_pylist()], pa.large_string())

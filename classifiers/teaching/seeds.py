@@ -36,10 +36,10 @@ from gristmill.classifiers.teaching.copies import (
     Alike,
     fates,
 )
-from gristmill.classifiers.teaching.passages import one_line, passages, text_hashes
+from gristmill.classifiers.teaching.passages import passages, text_hashes
 from gristmill.classifiers.teaching.seed_draws import cell_quotas, draw_places, share_quotas, smallest
 from gristmill.classifiers.teaching.seed_groups import groups_of
-from gristmill.classifiers.training_sets import LabelledTexts, held_out, labelled_texts
+from gristmill.classifiers.training_sets import held_out, labelled_texts
 from gristmill.kernels.base.types import Array
 
 FATES = {
@@ -60,28 +60,27 @@ class SeedSource:
     table: str
     label: str
     share: float = 1.0  # of its label's texts, beside those of the other sources with this label
-    at_least: float = -math.inf  # of the column `mark`, if one of these three is set: from here on,
-    below: float = math.inf  # less than this,
+    at_least: float | None = None  # of the column `mark`, if one of these three is set: from here on,
+    below: float | None = None  # less than this,
     named: tuple[str, ...] = ()  # one of these
     most: int | None = None  # rows that are looked at, drawn by hash
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.share) and self.share > 0):
             raise JudgeError(f"source {self.table}: a share of {self.share}; it lies above 0")
-        if self.named and (self.at_least, self.below) != (-math.inf, math.inf):
+        if self.named and (self.at_least, self.below) != (None, None):
             raise JudgeError(f"source {self.table}: marks are numbers within bounds, or names; not both")
-        if not self.at_least < self.below:
+        if self.at_least is not None and self.below is not None and not self.at_least < self.below:
             raise JudgeError(f"source {self.table}: no mark is at least {self.at_least} and below {self.below}")
 
     @property
     def marked(self) -> bool:
-        return bool(self.named) or (self.at_least, self.below) != (-math.inf, math.inf)
+        return bool(self.named) or (self.at_least, self.below) != (None, None)
 
     def __str__(self) -> str:
-        bounds = [f"mark >= {self.at_least:g}"] * math.isfinite(self.at_least) + [
-            f"mark < {self.below:g}"
-        ] * math.isfinite(self.below)
-        conditions = [*bounds, *self.named]
+        conditions = [] if self.at_least is None else [f"mark >= {self.at_least:g}"]
+        conditions += [] if self.below is None else [f"mark < {self.below:g}"]
+        conditions += self.named
         return f"{self.table} as {self.label}" + (f" ({', '.join(conditions)})" if conditions else "")
 
 
@@ -94,8 +93,7 @@ class SeedRecipe:
     ) = ()  # labels are equally many, also for each value of these columns; None: as many as there are
     steps_of_length: int = 0  # to each doubling of characters, in which labels are equally many; 0: lengths as they are
     window: int | None = None  # characters of a passage; None: whole texts
-    on_one_line: bool = False  # whitespace becomes spaces, before passages are cut
-    shortest: int = 1  # characters, after both
+    shortest: int = 1  # characters, once passages are cut
     alike: Alike = USUAL
     stays_under: str | None = None  # the label under which a text of two labels stays; None: it leaves both
     ungrouped: str = "source"  # the group of texts without url and work: their "source", or each "text" by itself
@@ -126,18 +124,8 @@ class SeedRecipe:
         return tuple(dict.fromkeys(source.label for source in self.sources))
 
     def as_json(self) -> Json:
-        facts = asdict(self)
-        facts["balance"] = None if self.balance is None else list(self.balance)
-        finite = {key: (None if isinstance(v, float) and not math.isfinite(v) else v) for key, v in facts.items()}
-        finite["sources"] = [
-            {
-                "name": str(source),
-                **{k: v for k, v in asdict(source).items() if not isinstance(v, float) or math.isfinite(v)},
-            }
-            | {"named": list(source.named)}
-            for source in self.sources
-        ]
-        return finite
+        sources = [{"name": str(source), **asdict(source), "named": list(source.named)} for source in self.sources]
+        return {**asdict(self), "balance": None if self.balance is None else list(self.balance), "sources": sources}
 
 
 @dataclass(frozen=True)
@@ -149,15 +137,6 @@ class TrainingSet:
     dropped: pa.Table
     report: Json
 
-    @property
-    def labelled(self) -> LabelledTexts:
-        """All texts, with groups: `train_and_measure` with `HeldOutShare(recipe.held_out, recipe.seed)` holds out
-        what `held_out` says."""
-        return labelled_texts(self.table, group="group")
-
-    def part(self, held_out: bool) -> LabelledTexts:
-        return labelled_texts(self.table.filter(pc.equal(self.table["held_out"], held_out)), group="group")
-
 
 def training_set(tables: Mapping[str, pa.Table], recipe: SeedRecipe) -> TrainingSet:
     """Of tables with a column `text`; `url`, `work`, `mark` and the columns of the balance where there are such."""
@@ -167,8 +146,6 @@ def training_set(tables: Mapping[str, pa.Table], recipe: SeedRecipe) -> Training
     stays_under = NO_LABEL if recipe.stays_under is None else labels.index(recipe.stays_under)
     _drop_copies(rows, label_N, stays_under, recipe.alike)
     here = rows.kept
-    if recipe.on_one_line:
-        rows.replace(here, one_line(rows.texts.take(pa.array(here))))
     if recipe.window is not None:
         rows.replace(here, passages(rows.texts.take(pa.array(here)), recipe.window, recipe.seed))
     length_N = pc.utf8_length(rows.texts).to_numpy(zero_copy_only=False)
@@ -277,7 +254,10 @@ def _within_marks(marks: pa.ChunkedArray, source: SeedSource) -> Array:
             pc.is_in(marks.cast(pa.large_string()), value_set=pa.array(source.named, pa.large_string())).to_numpy()
         )
     values = marks.cast(pa.float64()).fill_null(math.nan).to_numpy()
-    return np.asarray((values >= source.at_least) & (values < source.below))
+    low, high = (
+        end if given is None else given for given, end in ((source.at_least, -math.inf), (source.below, math.inf))
+    )
+    return np.asarray((values >= low) & (values < high))
 
 
 def _drop_copies(rows: _Rows, label_N: Array, stays_under: int, alike: Alike) -> None:

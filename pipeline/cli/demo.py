@@ -10,9 +10,8 @@ import typer
 
 from gristmill.pipeline.cli.command import START, Command
 from gristmill.pipeline.cli.options import Workers
-from gristmill.pipeline.cli.report import address
 from gristmill.pipeline.errors import GristmillError
-from gristmill.pipeline.screen import console, escape
+from gristmill.pipeline.screen import address, console, escape
 
 NEXT = (
     ("inspect {run}", "the funnel, and what each stage dropped"),

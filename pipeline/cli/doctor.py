@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -13,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gristmill.pipeline.cli.command import START, Command
-from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.screen import console, say
 
 if TYPE_CHECKING:
@@ -114,16 +114,12 @@ def next_steps(folder: Path) -> list[str]:
 
 
 def is_recipe(path: Path) -> bool:
-    """Whether a YAML file has the sections of a recipe; files of other tools have `stages:` too."""
-    from gristmill.pipeline.recipe.yaml_lines import load_with_lines
-
-    if not path.is_file():
-        return False
+    """Has it the sections of a recipe? Files of other tools have `stages:` too."""
     try:
-        data, _ = load_with_lines(path)
-    except RecipeError:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
         return False
-    return isinstance(data, dict) and isinstance(data.get("stages"), list) and isinstance(data.get("sources"), dict)
+    return all(re.search(rf"^{section}:", text, re.MULTILINE) for section in ("sources", "stages"))
 
 
 COMMAND = Command(doctor, START, ("doctor",))

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import threading
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -47,7 +45,6 @@ def explore(
         reason = str(getattr(error, "strerror", None) or error).partition(" (while")[0]
         raise RunFailed(f"cannot listen on {host}, port {port}: {reason}") from error
     screen = console(stderr=True)
-    signal.signal(signal.SIGTERM, interrupted)
     with contextlib.suppress(KeyboardInterrupt), server:
         if host not in LOOPBACK:
             screen.print(
@@ -58,7 +55,9 @@ def explore(
         console().print(f"explore: {escape(server.address)}", soft_wrap=True)
         screen.print("Press Ctrl-C to stop", style="dim")
         if not no_open:
-            threading.Thread(target=opened, args=(server.address,), daemon=True).start()
+            import webbrowser
+
+            threading.Thread(target=webbrowser.open, args=(server.address,), daemon=True).start()
         server.wait()
 
 
@@ -78,16 +77,6 @@ def check_folder(out: str) -> None:
     store = Store(out)
     if not any(store.exists(path) for path in ("run.json", "journal", "partitions", "stages", "logs", ".lock")):
         raise RecipeError(f"{out}: no run is here (there is no run.json, and nothing of a run that has begun)")
-
-
-def opened(address: str) -> None:
-    import webbrowser
-
-    webbrowser.open(address)
-
-
-def interrupted(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 COMMAND = Command(explore, LOOK, ("explore out/mine",))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gristmill.pipeline.cli.command import HAND_ON, Command
-from gristmill.pipeline.screen import console, escape
+from gristmill.pipeline.cli.options import note, show
 
 
 def forget(
@@ -43,24 +42,10 @@ def forget(
     Also out of rejects, reports, indexes, its sample and copies of its inputs. Later runs leave them out;
     duplicates that were dropped for them may come back then.
     """
-    from gristmill.pipeline.forget.receipt import in_words
-    from gristmill.pipeline.forget.request import read_request
-    from gristmill.pipeline.forget.takedown import forget as carry_out
+    from gristmill.pipeline.door.runs import Run
 
-    request = None if names is None else read_request(names)
-    screen = console(stderr=True)
-    receipt = carry_out(
-        out, request, with_copies=with_copies, skip_inputs=skip_inputs, dry_run=dry_run,
-        note=lambda message: screen.print(f"[dim]{escape(message)}[/dim]", soft_wrap=True),
-    )  # fmt: skip
-    if as_json:
-        print(json.dumps(receipt))
-        return
-    console().print(escape(in_words(receipt)), end="", soft_wrap=True)
-    if "receipt" not in receipt and not dry_run:
-        console().print("\nthere was nothing to do: this run has none of it, and its list names it already")
-    elif not dry_run:
-        console().print(f"\nreceipt: {escape(receipt['receipt'])}", soft_wrap=True)
+    receipt = Run(out).forget(names, with_copies=with_copies, skip_inputs=skip_inputs, dry_run=dry_run, note=note)
+    show(receipt, as_json, soft_wrap=True)
 
 
 COMMAND = Command(forget, HAND_ON, ("forget out/mine --list ids.txt",))

@@ -58,7 +58,6 @@ class Found:
     readers: Counter[str]  # files by the reader that knows them
     endings: Counter[str]
     passed_over: list[str]
-    with_runs: bool  # files of runs lie there too
 
 
 def init(
@@ -116,50 +115,19 @@ def start_recipe(folder: Path, recipe: Path, like: str | None = None) -> str:
 
 def look_through(folder: Path) -> Found:
     """The files below a folder, by the reader that knows their ending; RecipeError where no reader knows any."""
-    from gristmill.pipeline.inputs.files import (
-        LOOP,
-        Folders,
-        all_were_read,
-        by_ending,
-        endings_in_words,
-        is_run,
-        refuse_special,
-        runs_above,
-    )
+    from gristmill.pipeline.inputs.files import list_at
 
     if not folder.is_dir():
         raise RecipeError(f"{folder}: no such folder")
-    if is_run(str(folder), lambda path: Path(path).exists()):
-        raise RecipeError(
-            f"{folder}: this is the folder of a run; give the folder of its inputs, or a folder in it, such as"
-            f" {folder / 'write'}"
-        )
-    suffixes = [(suffix, name) for name, reader in readers().items() for suffix in reader.suffixes]
-    root = str(folder.resolve())
-    folders = Folders(root)
-    files = {path: facts for path, facts in folders.find(root, detail=True).items() if facts["type"] != LOOP}
-    all_were_read(folders.unread)
-    of_runs = runs_above(files, root, files.__contains__)
-    found = Found(Counter(), Counter(), [], bool(of_runs))
-    for address in sorted(files):
-        if address in of_runs:
-            continue
+    known = [(suffix, name) for name, reader in readers().items() for suffix in reader.suffixes]
+    there = list_at(str(folder.resolve()), Path(), tuple(suffix for suffix, _ in known), "init")
+    found = Found(Counter(), Counter(), list(there.passed_over))
+    for file in there.files:
         # the longest ending that a reader knows decides: pages.warc.gz is a crawl, not a compressed text
-        known = [(suffix, name) for suffix, name in suffixes if Path(address).name.lower().endswith(suffix)]
-        if known:
-            refuse_special(str(folder), address, files[address])
-            suffix, name = max(known, key=lambda pair: len(pair[0]))
-            found.readers[name] += 1
-            found.endings[suffix] += 1
-        else:
-            found.passed_over.append(address)
-    if not found.readers:
-        there = f" (it has {endings_in_words(by_ending(found.passed_over))})" if found.passed_over else ""
-        beside = " beside what runs have left" if of_runs else ""
-        raise RecipeError(
-            f"{folder}: no file that a reader knows{beside}{there}; readers know"
-            f" {', '.join(sorted({suffix for suffix, _ in suffixes}))}"
-        )
+        able = [(suffix, name) for suffix, name in known if file.address.lower().endswith(suffix)]
+        suffix, name = max(able, key=lambda pair: len(pair[0]))
+        found.readers[name] += 1
+        found.endings[suffix] += 1
     return found
 
 

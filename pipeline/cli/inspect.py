@@ -6,20 +6,15 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from gristmill.pipeline.cli.command import LOOK, Command
+from gristmill.pipeline.cli.options import note, show
 from gristmill.pipeline.errors import RecipeError, RunFailed
-from gristmill.pipeline.screen import console, escape, say
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from gristmill.pipeline.look.run_folder import RunFolder
-
-SHOWN = 200  # characters of a passage that is found
+from gristmill.pipeline.formatting import as_json as in_json
+from gristmill.pipeline.screen import console
 
 
 def inspect(
@@ -57,11 +52,10 @@ def inspect(
 
     With --text: which documents of the token shards hold a passage, and which records they came from.
     """
-    from gristmill.pipeline.look.run_folder import NotFound, RunFolder
+    from gristmill.pipeline.door.runs import Run, open_run
 
     if [uid, url or None, urls, id, text, text_file].count(None) < 5:
         raise RecipeError("--uid, --url, --urls, --id, --text and --text-file each name what to show: give one of them")
-    folder = RunFolder(out)
     try:
         passage = text_of(text_file, "--text-file") if text_file is not None else text
         if urls is not None:
@@ -69,50 +63,35 @@ def inspect(
             if not url:
                 raise RecipeError(f"--urls: {urls}: it holds no URL; one a line was expected")
         if passage is not None:
-            show_passages(folder, passage, limit, as_json)
+            found = Run(out).find(passage, limit, note)
+            if as_json:
+                print("".join(f"{json.dumps(document)}\n" for document in found.data), end="")
+            else:
+                show(found, as_json)
+            if not found.data:
+                raise typer.Exit(1)
+        elif urls is not None or len(url or ()) > 1:
+            show_histories(out, url or (), as_json)
         elif uid is not None or url or id is not None:
-            show_histories(folder, uid, url or (), id, as_json, many=urls is not None or len(url or ()) > 1)
+            show(open_run(out).history(uid, url[0] if url else None, id), as_json)
         elif stage is not None:
-            from gristmill.pipeline.look.stage_view import render_stage, stage_view
-
-            view = stage_view(folder, stage, reason, limit)
-            show(view.as_data(), render_stage(view), as_json)
+            show(open_run(out).stage(stage, reason, limit), as_json)
         else:
-            from gristmill.pipeline.look import overview
-
-            seen = overview.overview(folder)
-            show(overview.plain(seen), overview.render(seen), as_json)
-    except NotFound as error:
-        raise RecipeError(str(error)) from error
+            show(open_run(out).funnel, as_json)
     except ValueError as error:  # a file of the run that is torn
         raise RunFailed(str(error)) from error
 
 
-def show(data: object, view: RenderableType, as_json: bool) -> None:
-    from gristmill.pipeline.formatting import as_json as in_json
-
-    if as_json:
-        print(in_json(data))
-    else:
-        console().print(view)
-
-
-def show_histories(
-    folder: RunFolder, uid: str | None, urls: Sequence[str], id: str | None, as_json: bool, many: bool
-) -> None:
-    """The history of one document; of many URLs, an array in JSON. URLs that are not there are named at the end."""
-    from gristmill.pipeline.formatting import as_json as in_json
-    from gristmill.pipeline.look.history import histories, history
+def show_histories(out: str, urls: Sequence[str], as_json: bool) -> None:
+    """The history of each document; an array in JSON. URLs that are not there are named at the end."""
+    from gristmill.pipeline.look.history import histories
+    from gristmill.pipeline.look.run_folder import RunFolder
     from gristmill.pipeline.look.show_history import render_history
 
-    if not many:
-        story = history(folder, uid=uid, url=urls[0] if urls else None, id=id)
-        show(asdict(story), render_history(story), as_json)
-        return
     shown: list[dict[str, Any]] = []
     screen = console()
     try:
-        for story in histories(folder, "url", urls):
+        for story in histories(RunFolder(out), "url", urls):
             if shown and not as_json:
                 screen.rule(style="dim")
             shown.append(asdict(story))
@@ -121,29 +100,6 @@ def show_histories(
     finally:
         if as_json:
             print(in_json(shown))
-
-
-def show_passages(folder: RunFolder, passage: str, most: int, as_json: bool) -> None:
-    """Documents of token shards that hold it, and the record that each came from."""
-    from gristmill.pipeline.look.find import find_in_run
-
-    log, screen, count = console(stderr=True), console(), 0
-    for found in find_in_run(folder, passage, most, lambda message: log.print(f"[dim]{escape(message)}[/dim]")):
-        count += 1
-        if as_json:
-            print(json.dumps(found.plain()))
-            continue
-        record = ", ".join(found.files[:3]) + (" or others of its part" if len(found.files) > 3 else "")
-        where = f", byte {found.offset:,}" if found.offset is not None else ""
-        held = found.passage if len(found.passage) <= SHOWN else f"{found.passage[:SHOWN]} [...] "
-        say(screen, f"{found.source}  {found.url or ''}", "bold", str(found.uid))
-        say(screen, f"  in {found.set}/{found.shard}")
-        say(screen, f"  read from {record or 'a file that is not on record'}{where}")
-        say(screen, f"  ...{found.before}{held}{found.after}...", "dim")
-    if not count:
-        if not as_json:
-            screen.print("no document of these shards holds it")
-        raise typer.Exit(1)
 
 
 def text_of(file: Path, option: str) -> str:

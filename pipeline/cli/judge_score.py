@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Annotated
 
 import typer
 
 from gristmill.pipeline.cli.command import JUDGES, Command
-from gristmill.pipeline.cli.options import AsJson, Device, TextColumn, one_of
-from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.cli.options import AsJson, Device, TextColumn, show
 from gristmill.pipeline.screen import console, counting, escape
-
-DEVICES = ("auto", "cpu", "cuda")
 
 
 def score(
@@ -30,7 +26,7 @@ def score(
     ] = None,
     text: TextColumn = "text",
     explain: Annotated[bool, typer.Option("--explain", help="show the words that moved each score most")] = False,
-    show: Annotated[
+    show_texts: Annotated[
         int, typer.Option("--show", min=0, max=100, help="how many of the best and worst texts to show")
     ] = 3,
     device: Device = "auto",
@@ -40,35 +36,18 @@ def score(
 
     Shows quantiles, the best and the worst; with --out, writes every score into a file.
     """
-    one_of("--device", device, DEVICES)
+    from gristmill.pipeline.door.judges import open_judge
 
-    from gristmill.classifiers.card import JudgeError
-    from gristmill.pipeline.inputs.columns import files_of
-    from gristmill.pipeline.judging import scoring, show as shown
-
-    loaded = scoring.judge_at(folder, device)
-    try:
-        if not texts:
-            one = "" if sys.stdin.isatty() else sys.stdin.buffer.read().decode("utf-8", "replace")
-            if not one.strip():
-                if as_json:
-                    print(json.dumps(loaded.card.as_json()))
-                else:
-                    shown.show_card(console(), loaded.card)
-                return
-            found = scoring.score_text(loaded, one)
-        else:
-            with counting("texts scored") as seen:
-                found = scoring.score_files(loaded, files_of(texts, "texts"), text, out, show, seen)
-        unexplained = scoring.explain(loaded, found) if explain else ""
-    except JudgeError as error:
-        raise RecipeError(str(error)) from error
-    if as_json:
-        print(json.dumps(scoring.as_json(found, unexplained)))
+    judge = open_judge(folder, device)
+    if texts:
+        with counting("texts scored") as seen:
+            view = judge.score_files(texts, out, text=text, explain=explain, show=show_texts, seen=seen)
     else:
-        shown.show_scores(console(), found, unexplained)
-        if out:
-            console().print(f"scores: {escape(out)}", soft_wrap=True)
+        one = "" if sys.stdin.isatty() else sys.stdin.buffer.read().decode("utf-8", "replace")
+        view = judge.score_text(one, explain) if one.strip() else judge.figures
+    show(view, as_json, soft_wrap=True)
+    if texts and out and not as_json:
+        console().print(f"scores: {escape(out)}", soft_wrap=True)
 
 
 COMMAND = Command(

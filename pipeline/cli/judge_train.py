@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
 from gristmill.pipeline.cli.command import JUDGES, Command
-from gristmill.pipeline.cli.options import AsJson, PlanPath
-from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.screen import console, escape
+from gristmill.pipeline.cli.options import AsJson, PlanPath, note, show_judge
+from gristmill.pipeline.screen import console
 
 
 def train(
@@ -27,28 +25,13 @@ def train(
 
     Reports how well it does on hosts that it has not seen.
     """
-    from gristmill.classifiers.card import JudgeError
-    from gristmill.pipeline.judging import judge_plan, train as judging
-    from gristmill.pipeline.judging.show import plan_table, show_figures
+    from gristmill.pipeline.door.judges import train_judge
+    from gristmill.pipeline.judging import judge_plan, show as views, train as judging
 
-    loaded = judge_plan.load(plan)
-    folder = judging.room_for(loaded.out(out), loaded.where("out") if not out else "--out")
-    screen = console(stderr=True)
-    try:
-        ready = judging.prepare(loaded)
-        if dry_run:
-            console().print(plan_table(ready, folder))
-            return
-        judging.check_writable(folder)
-        trained = judging.train(ready, lambda line: screen.print(escape(line), soft_wrap=True))
-        judging.save(ready, trained, folder)
-    except JudgeError as error:
-        raise RecipeError(str(error)) from error
-    if as_json:
-        print(json.dumps(trained.card.as_json() | {"folder": str(folder)}))
+    if dry_run:
+        console().print(views.plan_table(judging.prepare(judge_plan.load(plan), out)))
     else:
-        show_figures(console(), trained.card)
-        console().print(f"judge: {escape(str(folder))}", soft_wrap=True)
+        show_judge(train_judge(plan, out, note=note), as_json)
 
 
 COMMAND = Command(train, JUDGES, ("judge train judge.yaml --dry-run", "judge train judge.yaml"))

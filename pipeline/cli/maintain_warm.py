@@ -1,10 +1,15 @@
-"""`gristmill maintain warm`: kernels compiled before they are needed, and handed on in one file."""
+"""`gristmill maintain warm`: kernels compiled before they are needed, and packed for wheels.
+
+A pack is a zstd tar of the cache's files. It is code, and the files are pickle: whoever can write a pack can run
+anything where it is used. So only the one that came with the package is read (kernels/base/portable.py).
+"""
 
 from __future__ import annotations
 
-import hashlib
+import io
 import multiprocessing
 import os
+import tarfile
 import tempfile
 import time
 from collections.abc import Sequence
@@ -15,7 +20,6 @@ from typing import Annotated
 import typer
 
 from gristmill.pipeline.cli.command import UPKEEP, Command
-from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.json_types import StageSpec
 from gristmill.pipeline.screen import console, escape
 
@@ -28,43 +32,53 @@ def warm(
         Path | None,
         typer.Argument(help="compile what this recipe needs; without one, everything", show_default=False),
     ] = None,
-    to: Annotated[Path | None, typer.Option("--to", help="pack what is compiled, into this folder or file")] = None,
-    from_: Annotated[
-        Path | None, typer.Option("--from", help="unpack this pack first; it is code, so give its --sha256")
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "--to", help="compile for any processor of the last ten years, and pack into this folder for a wheel"
+        ),
     ] = None,
-    sha256: Annotated[
-        str | None, typer.Option("--sha256", help="of that pack, as `maintain warm --to` prints it")
-    ] = None,
-    portable: Annotated[
-        bool, typer.Option("--portable", help="for any processor of the last ten years, as a wheel has them")
-    ] = False,
 ) -> None:
-    """Compile kernels ahead, or pack them for other machines."""
-    from gristmill.kernels.base import portable as portable_kernels
+    """Compile kernels ahead, or pack them for a wheel."""
+    from gristmill.kernels.base import portable
     from gristmill.kernels.common.files import write_whole
 
-    os.environ.update([portable_kernels.REFUSED])
-    if portable:
-        os.environ.update(portable_kernels.ENVIRONMENT)  # numba is not here yet
-    from gristmill.pipeline.cli.kernel_packs import file_name, packed, unpack
-
-    if (from_ is None) != (sha256 is None):
-        raise RecipeError("--from and --sha256 go together: a pack is code, and is used only if it is the one you mean")
+    os.environ.update([portable.REFUSED])
+    if to is not None:
+        os.environ.update(portable.ENVIRONMENT)  # numba is not here yet
     start = time.monotonic()
     show = console()
-    if from_ is not None and sha256 is not None:
-        show.print(f"unpacked {unpack(from_.read_bytes(), sha256):,} files of {escape(str(from_))}", soft_wrap=True)
     count = compile_all(specs_of(recipe))
     if recipe is None:
         run_demo()
     show.print(f"kernels of {count} stages are ready after {time.monotonic() - start:.1f} s")
     if to is not None:
-        name = portable_kernels.file().name if portable else file_name()
-        path = to if to.suffix and not to.is_dir() else to / name
-        content = packed()
+        path, content = to / portable.file().name, packed()
         write_whole(path, content)
-        digest = hashlib.sha256(content).hexdigest()
-        show.print(escape(f"{path}: {len(content) / 1e6:.1f} MB, sha256 {digest}"), soft_wrap=True)
+        show.print(escape(f"{path}: {len(content) / 1e6:.1f} MB"), soft_wrap=True)
+
+
+def packed() -> bytes:
+    """The kernels that this machine has compiled, and their tables, of this version. Equal files make equal bytes."""
+    import zstandard
+
+    import gristmill.kernels
+    from gristmill.kernels.base.code_cache import KERNELS, cache_folder, folder_name
+
+    root, cache = Path(gristmill.kernels.__file__).parent, cache_folder()
+    modules = (path.relative_to(root).with_suffix("") for path in root.rglob("*.py") if path.name != "__init__.py")
+    folders = [folder_name(KERNELS + ".".join(path.parts)) for path in modules]
+    there = [path for name in folders for path in (cache / name).glob("*.nbc")]
+    hashes = {name.removeprefix("kernels-") for name in folders}
+    there += [path for path in cache.glob("table-*.npy") if hashes & set(path.stem.split("-"))]
+    files = {path.relative_to(cache).as_posix(): path.read_bytes() for path in there}
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for member, content in sorted(files.items()):
+            facts = tarfile.TarInfo(member)
+            facts.size = len(content)
+            tar.addfile(facts, io.BytesIO(content))
+    return zstandard.compress(buffer.getvalue(), 3)
 
 
 def specs_of(recipe: Path | None) -> list[StageSpec]:
@@ -120,4 +134,4 @@ def compile_one(spec: StageSpec) -> None:
         registry.prepare(registry.build(spec))
 
 
-COMMAND = Command(warm, UPKEEP, ("maintain warm", "maintain warm recipe.yaml --to packs/"))
+COMMAND = Command(warm, UPKEEP, ("maintain warm", "maintain warm recipe.yaml"))

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from gristmill.pipeline.cli.command import LOOK, Command
+from gristmill.pipeline.cli.options import show
 from gristmill.pipeline.errors import RecipeError, RunFailed
-from gristmill.pipeline.screen import console, escape
-
-if TYPE_CHECKING:
-    from gristmill.pipeline.store.storage import Store
+from gristmill.pipeline.screen import address, console, escape
 
 
 def report(
@@ -50,7 +45,8 @@ def report(
     Of an ablation ablation.html; of two runs also compare.html. With --for, write the public summary of
     training content.
     """
-    from gristmill.pipeline.look.run_folder import NotFound, RunFolder
+    from gristmill.pipeline.door.runs import open_run
+    from gristmill.pipeline.look.run_folder import RunFolder
 
     if law is None and (documents or synthetic):
         raise RecipeError("--documents and --synthetic are for the public summary: gristmill report OUT --for eu")
@@ -58,74 +54,24 @@ def report(
         raise RecipeError("--for writes the public summary of one run; leave out OTHER and --to")
     if other is None and law is None and (to or as_json):
         raise RecipeError("--to and --json are for two runs: gristmill report A B")
+    folder = RunFolder(out)
     try:
         if law is not None:
-            summarize(out, law, documents, synthetic or (), as_json)
-            return
-        if other is not None:
-            compare(out, other, to, as_json)
-            return
-        folder = RunFolder(out)
-        if folder.has("run.json"):
-            from gristmill.pipeline.report.build import build_report
-
-            write(folder.store, "report.html", build_report(folder))
+            show(open_run(out).summarize(law, documents, synthetic or ()), as_json)
+        elif other is not None:
+            show(open_run(out).compare(other, to), as_json)
+        elif folder.has("run.json"):
+            open_run(out).report()
+            console().print(f"report: {escape(address(out))}", soft_wrap=True)
         elif folder.has("ablation.json"):
             from gristmill.pipeline.report.ablation import build_page
 
-            write(folder.store, "ablation.html", build_page(folder))
+            folder.store.write("ablation.html", build_page(folder).encode("utf-8", "replace"))
+            console().print(f"report: {escape(address(out, 'ablation.html'))}", soft_wrap=True)
         else:
             raise RecipeError(f"{out}: no run is here (there is no run.json), and no ablation (no ablation.json)")
-    except NotFound as error:
-        raise RecipeError(str(error)) from error
     except ValueError as error:  # a file of the run that is torn
         raise RunFailed(str(error)) from error
-
-
-def compare(out: str, other: str, to: str | None, as_json: bool) -> None:
-    from gristmill.pipeline.compare.compare import compare, plain
-    from gristmill.pipeline.compare.sections import page_of, render
-    from gristmill.pipeline.look.run_folder import RunFolder
-
-    folders = RunFolder(out), RunFolder(other)
-    comparison = compare(*folders)
-    if as_json:
-        print(json.dumps(plain(comparison)))
-    else:
-        console().print(render(comparison))
-    page = page_of(comparison).encode("utf-8", "replace")
-    if to is None:
-        folders[1].store.write("compare.html", page)
-    else:
-        Path(to).write_bytes(page)
-    if not as_json:
-        where = address(other, "compare.html") if to is None else Path(to).resolve().as_uri()
-        console().print(f"compare: {escape(where)}", soft_wrap=True)
-
-
-def summarize(out: str, law: str, documents: str | None, synthetic: Sequence[str], as_json: bool) -> None:
-    from gristmill.pipeline.formatting import as_json as in_json
-    from gristmill.pipeline.look.run_folder import RunFolder
-    from gristmill.pipeline.summary.files import CROISSANT, NO_CROISSANT, render, write_summary
-
-    made, paths = write_summary(RunFolder(out), law, documents, synthetic)
-    if as_json:
-        print(in_json(made.plain()))
-        return
-    console().print(render(made))
-    for path in paths:
-        console().print(f"wrote: {escape(address(out, path))}", soft_wrap=True)
-    if CROISSANT not in paths:
-        console().print(escape(NO_CROISSANT), soft_wrap=True)
-
-
-def write(store: Store, name: str, page: str) -> None:
-    store.write(name, page.encode("utf-8", "replace"))
-    console().print(f"report: {escape(address(store.address, name))}", soft_wrap=True)
-
-
-def address(out: str, name: str = "report.html") -> str:
-    return f"{out.rstrip('/')}/{name}" if "://" in out else (Path(out).resolve() / name).as_uri()
 
 
 COMMAND = Command(report, LOOK, ("report out/mine", "report out/a out/b", "report out/mine --for eu"))

@@ -14,9 +14,8 @@ import typer
 from gristmill.pipeline import processes
 from gristmill.pipeline.cli.command import RUN, Command
 from gristmill.pipeline.cli.options import CheckInputs, EventsAsJson, OutOption, RecipePath, Workers
-from gristmill.pipeline.cli.report import address
 from gristmill.pipeline.errors import Alarmed, RunFailed, of_storage
-from gristmill.pipeline.screen import console, escape, say
+from gristmill.pipeline.screen import address, console, escape, say
 
 Memory = Annotated[str | None, typer.Option("--memory", help="memory limit of a worker, such as 4GB")]
 Scheduler = Annotated[

@@ -11,21 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
-from gristmill.pipeline.cli.ablate import needs_packages
 from gristmill.pipeline.cli.command import TRAIN, Command
 from gristmill.pipeline.cli.options import EventsAsJson, PlanPath
 from gristmill.pipeline.errors import GristmillError, RecipeError
 from gristmill.pipeline.formatting import as_bytes, as_seconds
 from gristmill.pipeline.processes import end_with_parent
-from gristmill.pipeline.screen import console, escape, say
+from gristmill.pipeline.screen import console, escape, facts_table, say
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from rich.console import Console
-    from rich.progress import Progress as Bar
+    from rich.table import Table
 
     from gristmill.pipeline.train.progress import RunProgress
     from gristmill.pipeline.train.run import Ready
@@ -53,6 +49,8 @@ def train(
 
     And measure it. Run it again to resume.
     """
+    from gristmill.pipeline.door.scripts import needs_packages
+
     needs_packages("train")
     import torch
 
@@ -85,8 +83,8 @@ def train(
             again = [str(plan), "--out", str(folder), *(["--json"] if as_json else [])]
             raise SystemExit(run_ranks("gristmill.pipeline.cli.app", ["train", *again], count))
         if result is None:
-            with TrainUi(ready, screen, as_json) as ui:
-                result = run.carry_out(ready, folder, ui.told, ui.clock)
+            ui = TrainUi(ready, screen, as_json)
+            result = run.carry_out(ready, folder, ui.told, ui.clock)
     except (Stopped, KeyboardInterrupt) as error:
         if is_first():
             where = str(error) if isinstance(error, Stopped) else f"interrupted; checkpoints are kept in {folder}"
@@ -172,12 +170,12 @@ def foreseen(ready: Ready, takes: str) -> Table:
         ),
         ("time", takes),
     ]  # fmt: skip
-    return _table(lines)
+    return facts_table(lines)
 
 
 def came_of(result: Mapping[str, Any]) -> Table:
     """The end of a run."""
-    return _table(
+    return facts_table(
         [
             ("parameters", f"{result['parameters']:,}"),
             ("updates", f"{result['updates']:,}" + (f", {result['refused']:,} refused" if result["refused"] else "")),
@@ -190,15 +188,8 @@ def came_of(result: Mapping[str, Any]) -> Table:
     )
 
 
-def _table(lines: list[tuple[str, str]]) -> Table:
-    table = Table.grid(padding=(0, 2))
-    for name, value in lines:
-        table.add_row(escape(name), escape(value))
-    return table
-
-
 class TrainUi:
-    """A bar on a terminal; elsewhere a line for each tenth of the run; every line of metrics with --json."""
+    """A line for each tenth of the run, or with --json every line of metrics."""
 
     def __init__(self, ready: Ready, screen: Console, as_json: bool) -> None:
         from gristmill.pipeline.train.progress import RunClock
@@ -207,20 +198,7 @@ class TrainUi:
         every = (ready.loaded.plan.evaluate.every or training.updates) if ready.measurements else None
         self.clock = RunClock(training.updates, every, training.metrics_every)
         self.updates, self.screen, self.as_json = training.updates, screen, as_json
-        self.bar, self.tenths, self.events = bar_on(screen, training.updates), 0, 0
-
-    def __enter__(self) -> TrainUi:
-        from gristmill.pipeline.train.ranks import is_first
-
-        if self.screen.is_terminal and is_first() and not self.as_json:
-            self.bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.bar.live.is_started:
-            self.bar.stop()
+        self.tenths = self.events = 0
 
     def told(self, line: Mapping[str, Any]) -> None:
         """A line of the trainer's metrics."""
@@ -244,23 +222,13 @@ class TrainUi:
         speed = f"{progress.tokens_per_second or 0:,.0f} tokens/s"
         left = f"{in_words(progress.left)} left"
         refused = f"  {self.events:,} events" if self.events else ""
-        self.bar.update(self.bar.task_ids[0], completed=progress.update, words=f"{loss}  {speed}  {left}{refused}")
         tenths = 10 if progress.update == self.updates else int(10 * progress.share)
-        if tenths > self.tenths and not self.bar.live.is_started:
+        if tenths > self.tenths:
             self.tenths = tenths
             words = f"update {progress.update:,} of {self.updates:,}  {loss}  {speed}"
             self.screen.print(
                 f"{tenths / 10:.0%}  {words}" + (f"  {left}" if tenths < 10 else "") + refused, soft_wrap=True
             )
-
-
-def bar_on(screen: Console, updates: int) -> Bar:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress as Bar, TextColumn
-
-    columns = (TextColumn("update"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[words]}"))
-    bar = Bar(*columns, console=screen, transient=True)
-    bar.add_task("", total=updates, words="starting")
-    return bar
 
 
 COMMAND = Command(train, TRAIN, ("train plan.yaml --dry-run", "train plan.yaml"))

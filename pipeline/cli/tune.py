@@ -33,14 +33,14 @@ def tune(
 
     From stored signals, without a run, in seconds.
     """
-    from gristmill.pipeline.look import tune as tuning
-    from gristmill.pipeline.look.run_folder import RunFolder
+    from gristmill.pipeline.door.runs import open_run
+    from gristmill.pipeline.look.tune import as_json as as_json_text
 
-    answer = tuning.tune(RunFolder(out), settings, samples, where=where)
+    answer = open_run(out).tune(*settings, samples=samples, where=where)
     if as_json:
-        print(tuning.as_json(answer))
+        print(as_json_text(answer.data))
     else:
-        console().print(tuning.render(answer))
+        console().print(answer)
 
 
 COMMAND = Command(tune, LOOK, ("tune out/mine gopher_quality.min_words=80",))

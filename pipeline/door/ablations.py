@@ -8,7 +8,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +15,15 @@ import yaml
 from rich.console import Group
 from rich.text import Text
 
-from gristmill.kernels.common.extras import install
 from gristmill.pipeline.ablate import show
 from gristmill.pipeline.ablate.plan import load, one_arm
-from gristmill.pipeline.door.scripts import refuse_in_a_worker
+from gristmill.pipeline.door.scripts import needs_packages, refuse_in_a_worker
 from gristmill.pipeline.door.views import View
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.formatting import nearest, one_line
 from gristmill.pipeline.report.ablation_record import AblationRecord, remarks
 
 CALLED = Path("<plan>")  # in messages; paths are relative to the folder that Python runs in
-PACKAGES = ("torch", "scipy")
 
 
 class Ablation:
@@ -34,20 +31,21 @@ class Ablation:
 
     def __init__(self, out: str | Path) -> None:
         self.out = Path(out)
-        self._record = _record_in(self.out)
-
-    @property
-    def record(self) -> AblationRecord:
-        """ablation.json."""
-        return self._record
+        try:
+            self.record: AblationRecord = json.loads((self.out / "ablation.json").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise RecipeError(
+                f"{out}: no ablation is here (there is no ablation.json); give its plan to run it"
+            ) from None
+        except ValueError as error:
+            raise RunFailed(f"{out}/ablation.json: not JSON ({error})") from error
 
     @property
     def verdicts(self) -> View:
         """Every arm beside the control: difference of the target, its interval, the guard, what to do and why."""
-        if self.record.get("proxies") is not None:
-            return View(self.record["arms"], show.proxy_runs(self.record))
-        why = [Text(line) for line in [*show.reasons(self.record), *remarks(self.record)]]
-        return View(self.record["arms"], Group(show.verdicts(self.record), *why))
+        record, proxies = self.record, self.record.get("proxies") is not None
+        table = show.proxy_runs(record) if proxies else show.verdicts(record)
+        return View(record["arms"], Group(table, *map(Text, [*show.reasons(record), *remarks(record)])))
 
     @property
     def others(self) -> View:
@@ -87,9 +85,7 @@ def ablate(
     has no verdict, and `verdict` says why; the others have theirs.
     """
     refuse_in_a_worker()
-    for package in PACKAGES:
-        if find_spec(package) is None:
-            raise RecipeError(f"ablate trains models; it needs {package}: {install('gpu')}")
+    needs_packages("ablate")
     from gristmill.pipeline.ablate.run import run
     from gristmill.pipeline.ablate.workers import crew_of
 
@@ -129,13 +125,3 @@ def train(plan: str | Path, out: str | Path | None = None, *, ranks: int | None 
         raise kind(f"{plan}: training ended with exit code {done.returncode}; why is on standard error")
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result
-
-
-def _record_in(folder: Path) -> AblationRecord:
-    try:
-        record: AblationRecord = json.loads((folder / "ablation.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise RecipeError(f"{folder}: no ablation is here (there is no ablation.json)") from None
-    except ValueError as error:
-        raise RunFailed(f"{folder}/ablation.json: not JSON ({error})") from error
-    return record

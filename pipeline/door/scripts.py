@@ -1,11 +1,20 @@
-"""Scripts of users: workers are processes that import the script that starts them, so it must not start them when it is
-imported."""
+"""What must be so before work starts: packages are installed, and this is no worker that imports, as it begins, the
+script that started it."""
 
 from __future__ import annotations
 
+import importlib.util
 from multiprocessing import current_process
 
+from gristmill.kernels.common.extras import install
 from gristmill.pipeline.errors import RecipeError
+
+
+def needs_packages(command: str) -> None:
+    """Of commands that train models."""
+    for module in ("torch", "scipy"):
+        if importlib.util.find_spec(module) is None:
+            raise RecipeError(f"{command} trains models; it needs {module}: {install('gpu')}")
 
 
 def refuse_in_a_worker() -> None:

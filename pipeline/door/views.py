@@ -3,16 +3,18 @@ never becomes markup."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from io import StringIO
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 
 from gristmill.pipeline.formatting import as_number, as_short
-from gristmill.pipeline.report_data.histograms import CutCounts, SignalCounts
 from gristmill.pipeline.tables import TerminalTable
+
+if TYPE_CHECKING:
+    from gristmill.pipeline.report_data.histograms import CutCounts, SignalCounts
 
 WIDTH = 110  # characters of a notebook's cell
 ROWS, BAR = 20, 40  # of a histogram, and characters of its longest bar
@@ -38,24 +40,6 @@ class View:
         console = Console(width=WIDTH, file=StringIO(), record=True, force_jupyter=False)
         console.print(self.shown)
         return console.export_html(inline_styles=True, code_format=MARKUP)
-
-
-class Gatherer(Console):
-    """A console that keeps what it is given."""
-
-    def __init__(self) -> None:
-        super().__init__(file=StringIO())
-        self.parts: list[Any] = []
-
-    def print(self, *objects: Any, **how: Any) -> None:
-        self.parts += objects
-
-
-def gathered(show: Callable[[Console], None]) -> RenderableType:
-    """What a function prints, to be shown later."""
-    screen = Gatherer()
-    show(screen)
-    return Group(*screen.parts)
 
 
 def render_signal(name: str, signal: SignalCounts, cuts: Sequence[CutCounts]) -> RenderableType:

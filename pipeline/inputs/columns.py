@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from gristmill.pipeline.errors import RecipeError
@@ -82,6 +83,15 @@ def with_texts(table: pa.Table, name: str, where: str) -> pa.Table:
 def as_words(column: pa.ChunkedArray) -> pa.Array:
     """A column of any type as short texts, for display."""
     return pa.array([string_of(value) for value in column.to_pylist()], pa.string())
+
+
+def cast_to(column: pa.Array | pa.ChunkedArray, kind: pa.DataType, expected: str) -> pa.Array:
+    """The column as one array of a type; `expected` begins the message where it cannot be."""
+    try:
+        cast = pc.cast(column, kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise RecipeError(f"{expected}, not {column.type} ({str(error).splitlines()[0]})") from error
+    return cast.combine_chunks() if isinstance(cast, pa.ChunkedArray) else cast
 
 
 def column_names(files: Sequence[InputFile]) -> list[str]:

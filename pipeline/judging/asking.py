@@ -4,7 +4,7 @@ kept, so that a failure costs none."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -13,21 +13,12 @@ from pydantic import Field
 from gristmill.classifiers.llm.account import Prices
 from gristmill.classifiers.llm.answers import AnswerFolder
 from gristmill.classifiers.llm.cache import AnswerCache
-from gristmill.classifiers.llm.model import Answer, LanguageModel, LanguageModelError, Request
+from gristmill.classifiers.llm.model import Answer, LanguageModelError
 from gristmill.classifiers.rating.medu import MeduError
 from gristmill.kernels.common.settings import Settings
 from gristmill.pipeline.errors import RunFailed
-from gristmill.pipeline.json_types import JSONObject
-from gristmill.stages.judge.back_end import BackEnd
 
 Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
-class AskedModel(BackEnd):
-    """The language model that is asked."""
-
-    def watched(self, seen: Callable[[int], None]) -> Watched:
-        return Watched(self.opened(), seen)
 
 
 class PricesOfTokens(Settings):
@@ -52,32 +43,23 @@ class AskingPlan(Settings):
         return Prices(self.prices.prompt, self.prices.answer) if self.prices else None
 
 
-class Watched:
-    """A model whose answers are counted as they come."""
+class CountedAnswers(AnswerFolder):
+    """Kept answers; `seen` is told how many have come."""
 
-    def __init__(self, model: LanguageModel, seen: Callable[[int], None]) -> None:
-        self.model, self.seen, self.count = model, seen, 0
+    def __init__(self, folder: Path, seen: Callable[[int], None]) -> None:
+        super().__init__(folder)
+        self.seen, self.before = seen, len(self)
 
-    @property
-    def name(self) -> str:
-        return self.model.name
-
-    @property
-    def identity(self) -> JSONObject:
-        return dict(self.model.identity)
-
-    def answers(self, requests: Sequence[Request]) -> Iterator[tuple[int, Answer]]:
-        for pair in self.model.answers(requests):
-            self.count += 1
-            self.seen(self.count)
-            yield pair
+    def add(self, key: str, answer: Answer) -> None:
+        super().add(key, answer)
+        self.seen(len(self) - self.before)
 
 
 @contextlib.contextmanager
-def kept_answers(folder: Path) -> Iterator[AnswerCache]:
+def kept_answers(folder: Path, seen: Callable[[int], None]) -> Iterator[AnswerCache]:
     """The folder that every answer is kept in; RunFailed says how to go on with them."""
     try:
-        with AnswerFolder(folder) as cache:
+        with CountedAnswers(folder, seen) as cache:
             yield cache
     except (LanguageModelError, MeduError) as error:
         raise RunFailed(f"{error}\nThe answers so far are kept in {folder}: run the same command to resume") from error

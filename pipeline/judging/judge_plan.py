@@ -59,7 +59,6 @@ class TrainingSet(Settings):
         int, Field(ge=0, description="to each doubling of characters, in which labels are equally many; 0: not matched")
     ] = 0
     window: Annotated[int | None, Field(ge=200, description="characters of a passage; whole texts unless given")] = None
-    on_one_line: Annotated[bool, Field(description="whitespace becomes spaces")] = False
     shortest: Annotated[int, Field(ge=1, description="characters of a text that stays")] = 1
     near_copies: Annotated[
         float | None, Field(gt=0, le=1, description="Jaccard similarity of 5-grams; null: only equal texts are copies")
@@ -91,12 +90,6 @@ class Distil(Settings):
     cuts: Annotated[
         tuple[float, ...], Field(description="scores that part classes; the middle of the scale unless given")
     ] = ()
-    unsure: Annotated[float, Field(ge=0, description="hard: texts nearer to a cut are not learnt from")] = 0.0
-    times: Annotated[int, Field(ge=1, description="repeated: how often each text stands")] = 4
-    balance: Annotated[
-        Literal["none", "fewer", "weights"],
-        Field(description="classes by `cuts`: as they are, as many of each, or of equal weight"),
-    ] = "none"
 
 
 class Losses(Settings):
@@ -128,7 +121,6 @@ class Verify(Settings):
     judge: RecipePath = ""
     llm_score: LlmScore | None = None
     cuts: Annotated[tuple[float, ...], Field(min_length=1, description="scores that part the labels")] = (0.5,)
-    unsure: Annotated[float, Field(ge=0, description="candidates with scores nearer to a cut are left out")] = 0.0
 
 
 class Iterate(Settings):
@@ -146,9 +138,7 @@ class Iterate(Settings):
     metric: Annotated[str | None, Field(description="that a round must not lower; auc, of classes kappa_quadratic")] = (
         None
     )
-    may_fall: Annotated[float, Field(ge=0, description="below the best so far")] = 0.0
     patience: Annotated[int, Field(ge=1, description="rounds in a row without a gain that end it")] = 1
-    uneven: Annotated[float, Field(ge=1, description="texts of one label added for one of the other, at most")] = 1.0
 
 
 class JudgePlan(Settings):
@@ -243,8 +233,6 @@ def _check_distil(loaded: LoadedPlan[JudgePlan], distil: Distil) -> None:
         raise wrong(("distil",), "scores come from one of `teacher` (a judge) and `scores` (a column)")
     if distil.teacher and distil.model_fields_set & {"low", "high"}:
         raise wrong(("distil",), "`low` and `high` are for `scores`; a teacher knows its own")
-    if plan.balance:
-        raise wrong(("balance",), "is for labels; `distil` has a balance of its own")
     if plan.iterate is not None:
         raise wrong(("iterate",), "rounds add labelled texts, and `distil` learns scores: train one after the other")
     if not plan.hold_out:

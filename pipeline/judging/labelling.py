@@ -19,23 +19,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import xxhash
 from pydantic import Field
 
-from gristmill.classifiers.llm.account import Account, Prices
+from gristmill.classifiers.llm.account import Account
 from gristmill.classifiers.llm.cache import AnswerCache, answer_all
 from gristmill.classifiers.llm.model import Answer, LanguageModel, LanguageModelError
 from gristmill.classifiers.metrics import confusion, kappa
 from gristmill.classifiers.rating.sample import BYTES_A_TOKEN, cut_texts
 from gristmill.classifiers.rating.taxonomy import NONE, ByTaxonomy, Labelled, TaxonomyError, taxonomy_of
+from gristmill.classifiers.teaching.passages import text_hashes
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.formatting import as_number
 from gristmill.pipeline.inputs.columns import LABELLED_BY, as_words, files_of, texts_in
 from gristmill.pipeline.json_types import JSONObject
-from gristmill.pipeline.judging.asking import AskedModel, AskingPlan, kept_answers
+from gristmill.pipeline.judging.asking import AskingPlan, kept_answers
 from gristmill.pipeline.recipe import plans
 from gristmill.pipeline.recipe.plans import LoadedPlan, Paths
 from gristmill.stages.inputs import InputFile
+from gristmill.stages.judge.back_end import BackEnd
 
 EXAMPLE = "recipes/judges/labels.yaml"
 CARRIED = ("uid", "id", "url", "source", "language")  # columns that stay beside a text
@@ -46,7 +47,7 @@ SHOWN, EXCERPT = 3, 160
 class LabelPlan(AskingPlan):
     """Labels of a language model for a sample of texts."""
 
-    model: AskedModel
+    model: BackEnd
     out: Annotated[str | None, Field(description="folder for labels.parquet, left_out.parquet and the account")] = None
     texts: Annotated[Paths, Field(description="Parquet, JSON lines, CSV or text files")]
     taxonomy: Annotated[str, Field(description="topic or format (24 labels each), or a YAML file of your own")]
@@ -56,7 +57,7 @@ class LabelPlan(AskingPlan):
     most: Annotated[int, Field(ge=2, description="texts labelled, drawn by hash")] = 10_000
     max_tokens: Annotated[int, Field(ge=16, description="limit of a reasoned answer")] = 512
     twice: Annotated[float, Field(ge=0, le=1, description="share asked again, with labels in the contrary order")] = 0.1
-    second_model: Annotated[AskedModel | None, Field(description="asked instead that second time")] = None
+    second_model: Annotated[BackEnd | None, Field(description="asked instead that second time")] = None
 
 
 def load(path: Path) -> LoadedPlan[LabelPlan]:
@@ -90,7 +91,16 @@ class LabelJob:
     @property
     def expected(self) -> str:
         """What asking takes, in words."""
-        return estimate_of(self.table, self.asking, self.plan).words(self.plan.costs)
+        texts, again = cut_texts(self.table["text"].to_pylist(), self.plan.cut), twice_of(self.table, self.plan)
+        sizes = np.array([_bytes_of(self.asking, text) for text in texts], np.float64) / BYTES_A_TOKEN
+        answers = (len(texts) + int(again.sum())) * (1 if self.asking.reading == "at_once" else REASONED_TOKENS)
+        account = Account(prompt_tokens=int(sizes.sum() + sizes[again].sum()), completion_tokens=answers)
+        prices = self.plan.costs
+        cost = f"; about {account.cost(prices):,.4g} without what a prefix cache spares" if prices else ""
+        return (
+            f"texts to label: {len(texts):,}, {again.sum():,} of them twice; about {as_number(account.prompt_tokens)}"
+            f" tokens of prompts and {as_number(answers)} of answers{cost}"
+        )
 
     def carry_out(self, seen: Callable[[int], None] = lambda answers: None) -> LabelFindings:
         """Ask, and write labels.parquet, left_out.parquet and the account into the folder."""
@@ -100,22 +110,6 @@ class LabelJob:
             raise RunFailed(str(error)) from error
         save(findings, self.folder)
         return findings
-
-
-@dataclass(frozen=True)
-class Estimate:
-    texts: int
-    twice: int
-    prompt_tokens: int
-    completion_tokens: int
-
-    def words(self, prices: Prices | None) -> str:
-        cost = Account(prompt_tokens=self.prompt_tokens, completion_tokens=self.completion_tokens)
-        return (
-            f"texts to label: {self.texts:,}, {self.twice:,} of them twice; about {as_number(self.prompt_tokens)} tokens of"
-            f" prompts and {as_number(self.completion_tokens)} of answers"
-            + (f"; about {cost.cost(prices):,.4g} without what a prefix cache spares" if prices else "")
-        )
 
 
 def draw(files: Sequence[InputFile], text: str, most: int, seed: int, named_by: str = "text") -> pa.Table:
@@ -132,22 +126,9 @@ def draw(files: Sequence[InputFile], text: str, most: int, seed: int, named_by: 
     return best.drop_columns(["_hash"])
 
 
-def estimate_of(table: pa.Table, asking: ByTaxonomy, how: LabelPlan) -> Estimate:
-    texts = cut_texts(table["text"].to_pylist(), how.cut)
-    again = twice_of(table, how)
-    sizes = np.array([_bytes_of(asking, text) for text in texts], np.float64) / BYTES_A_TOKEN
-    asked = len(texts) + int(again.sum())
-    answers = 1 if asking.reading == "at_once" else REASONED_TOKENS
-    return Estimate(len(texts), int(again.sum()), int(sizes.sum() + sizes[again].sum()), asked * answers)
-
-
 def twice_of(table: pa.Table, how: LabelPlan) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """The texts that are asked a second time, by a hash of each."""
-    salt = how.seed + 1
-    shares = [
-        xxhash.xxh3_64_intdigest(text.encode("utf-8", "replace"), salt) / 2**64 for text in table["text"].to_pylist()
-    ]
-    return np.array(shares, np.float64) < how.twice
+    return text_hashes(table["text"], how.seed + 1).astype(np.float64) / 2**64 < how.twice
 
 
 @dataclass(frozen=True)
@@ -164,13 +145,13 @@ def label_texts(
     answers: Path,
     seen: Callable[[int], None],
 ) -> LabelFindings:
-    model = how.model.watched(seen)
-    other = how.second_model.watched(seen) if how.second_model else None
+    model = how.model.opened()
+    other = how.second_model.opened() if how.second_model else None
     account, second_account = Account(), Account()
     again = twice_of(table, how)
     texts = cut_texts(table["text"].to_pylist(), how.cut)
     second_asking = replace(asking, turned=other is None)
-    with kept_answers(answers) as cache:
+    with kept_answers(answers, seen) as cache:
         first = _asked(model, asking, texts, account, cache)
         gate(first, how.most_failures)
         rows = np.flatnonzero(again).tolist()
@@ -275,5 +256,4 @@ def _hashed(files: Sequence[InputFile], text: str, seed: int, named_by: str) -> 
                 columns[name] = table[name] if is_uid else as_words(table[name])
         whole = pa.table(columns)
         whole = whole.filter(pc.fill_null(pc.greater(pc.utf8_length(pc.utf8_trim_whitespace(whole["text"])), 0), False))
-        hashes = [xxhash.xxh3_64_intdigest(one.encode("utf-8", "replace"), seed) for one in whole["text"].to_pylist()]
-        yield whole.append_column("_hash", pa.array(hashes, pa.uint64()))
+        yield whole.append_column("_hash", pa.array(text_hashes(whole["text"], seed)))

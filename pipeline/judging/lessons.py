@@ -24,6 +24,7 @@ from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.formatting import nearest
 from gristmill.pipeline.inputs.columns import (
     LABELLED_BY,
+    cast_to,
     check_column,
     files_of,
     noted_in,
@@ -148,12 +149,8 @@ def lesson_of_sources(loaded: Loaded, wanted: TrainingSet) -> tuple[Lesson, Buil
     plan = loaded.plan
     sources, tables = [], {}
     for name, source in wanted.sources.items():
-        within = {"at_least": source.at_least, "below": source.below}
-        bounds = {bound: value for bound, value in within.items() if value is not None}
-        tables[name] = _source_table(loaded, wanted, name, source, scored=bool(bounds or source.named))
-        sources.append(
-            seeds.SeedSource(name, source.label, source.share, named=source.named, most=source.most, **bounds)
-        )
+        sources.append(seeds.SeedSource(name, **source.model_dump(exclude={"files", "score"})))
+        tables[name] = _source_table(loaded, wanted, name, source, scored=sources[-1].marked)
     same = wanted.model_dump(exclude={"sources", "classes", "near_copies"})
     recipe = seeds.SeedRecipe(
         tuple(sources), **same, alike=Alike(wanted.near_copies), held_out=plan.hold_out, seed=plan.seed
@@ -188,7 +185,7 @@ def _source_table(loaded: Loaded, wanted: TrainingSet, name: str, source: Source
 
 def pool_of(loaded: Loaded, rounds: Iterate) -> pa.Table:
     """Texts for rounds, prepared and grouped as those of the plan are: text, group."""
-    from gristmill.classifiers.teaching.passages import one_line, passages, text_hashes
+    from gristmill.classifiers.teaching.passages import passages, text_hashes
     from gristmill.classifiers.teaching.seed_groups import groups_of as groups_of_sources
 
     of, wanted = loaded.where("iterate", "pool"), loaded.plan.training_set
@@ -203,7 +200,6 @@ def pool_of(loaded: Loaded, rounds: Iterate) -> pa.Table:
     if loaded.plan.group:
         named = {WORK: texts[GROUP]} if GROUP in texts.column_names else {}
     groups = groups_of_sources(pa.table({"text": column, **named}), hashes, "pool", "text")
-    column = one_line(column) if wanted.on_one_line else column
     column = column if wanted.window is None else passages(column, wanted.window, loaded.plan.seed)
     return pa.table({"text": column, "group": groups})
 
@@ -278,7 +274,7 @@ def lesson_of(loaded: Loaded, table: pa.Table, labels: pa.Array, head: Head, pat
     columns_of_lesson = {name: texts[name] for name in texts.column_names} | {LABEL: labels}
     if loaded.plan.weight:
         where = f"{loaded.where('weight')}: {loaded.plan.weight}"
-        weights = _cast(_one(table[loaded.plan.weight]), pa.float64(), f"{where}: weights are numbers")
+        weights = cast_to(table[loaded.plan.weight], pa.float64(), f"{where}: weights are numbers")
         if not (np.nan_to_num(weights.to_numpy(zero_copy_only=False), posinf=0.0) > 0).all():
             raise RecipeError(f"{where}: has weights that are not above 0, or none at all")
         columns_of_lesson[WEIGHT] = weights
@@ -290,15 +286,15 @@ def groups_of(columns: Sequence[pa.Array], texts: pa.Array, where: str) -> pa.Ar
     are one."""
     groups: list[str | None] = [None] * len(texts)
     for column in columns:
-        values = _cast(column, pa.string(), f"{where}: groups are texts or numbers")
+        values = cast_to(column, pa.string(), f"{where}: groups are texts or numbers")
         group_of = {value: _host(value) for value in values.unique().to_pylist()}
         groups = [
             group_of[value] if group_so_far is None else group_so_far
             for group_so_far, value in zip(groups, values.to_pylist(), strict=True)
         ]
-    alone = (row for row, group in enumerate(groups) if group is None)
-    for row in alone:
-        groups[row] = f"{ALONE}{hash_of(texts[row].as_py() or '')}"
+    for row in [row for row, group in enumerate(groups) if group is None]:
+        text = texts[row].as_py() or ""
+        groups[row] = f"{ALONE}{xxhash.xxh3_128_hexdigest(text.encode('utf-8', 'replace'))}"
     return pa.array(groups, pa.string())
 
 
@@ -316,10 +312,6 @@ def texts_in_groups(paths: Sequence[str], text: str, group: str) -> LabelledText
     columns = [table[group].combine_chunks()] if group in table.column_names else []
     groups = groups_of(columns, texts, "--group")
     return LabelledTexts(texts, pa.array(["-"] * len(texts), pa.string()), None, groups)
-
-
-def hash_of(text: str) -> str:
-    return str(xxhash.xxh3_128_hexdigest(text.encode("utf-8", "replace")))
 
 
 def _host(value: object) -> str | None:
@@ -406,7 +398,7 @@ def _regression(labels: pa.Array, loaded: Loaded) -> Head:
 def _as_words(labels: pa.Array, where: str) -> list[str]:
     if pa.types.is_floating(labels.type):
         return [f"{value:g}" for value in labels.to_pylist()]
-    return [str(word) for word in _cast(labels, pa.string(), f"{where}: labels are texts or numbers").to_pylist()]
+    return [str(word) for word in cast_to(labels, pa.string(), f"{where}: labels are texts or numbers").to_pylist()]
 
 
 def _in_order(counts: Counter[str]) -> tuple[str, ...] | None:
@@ -418,13 +410,6 @@ def _in_order(counts: Counter[str]) -> tuple[str, ...] | None:
     if len(counts) <= MOST_CLASSES and all(label.removeprefix("-").isdecimal() and label.isascii() for label in counts):
         return tuple(sorted(counts, key=int))
     return None
-
-
-def _cast(column: pa.Array, kind: pa.DataType, expected: str) -> pa.Array:
-    try:
-        return pc.cast(column, kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise RecipeError(f"{expected}, not {column.type} ({str(error).splitlines()[0]})") from error
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:

@@ -29,19 +29,20 @@ from gristmill.classifiers.rating import medu, prompts
 from gristmill.classifiers.rating.reading import UNREAD, Agreement
 from gristmill.classifiers.rating.rubric import Asking, ByDescription, ByRubric, Reading
 from gristmill.classifiers.rating.sample import BYTES_A_TOKEN, cut_texts, sample
+from gristmill.classifiers.teaching.passages import text_hashes
 from gristmill.kernels.common.paths import RecipePath
 from gristmill.kernels.common.settings import Settings
 from gristmill.mixing.weights.utility import Utilities, judged
 from gristmill.pipeline.errors import RecipeError, RunFailed
-from gristmill.pipeline.inputs.columns import files_of, pieces_of, texts_in
+from gristmill.pipeline.inputs.columns import cast_to, files_of, pieces_of, texts_in
 from gristmill.pipeline.json_types import Also
-from gristmill.pipeline.judging.asking import AskedModel, AskingPlan, kept_answers
+from gristmill.pipeline.judging.asking import AskingPlan, kept_answers
 from gristmill.pipeline.recipe import plans
-from gristmill.pipeline.recipe.plans import LoadedPlan, Paths, Where, in_words
+from gristmill.pipeline.recipe.plans import LoadedPlan, Paths, Where
 from gristmill.stages.blend.groups import NO_VALUE
 from gristmill.stages.inputs import InputFile
+from gristmill.stages.judge.back_end import BackEnd
 from gristmill.stages.judge.llm_score import MEDU_LABELS
-from gristmill.stages.read.columns import SUFFIXES
 from gristmill.stages.read.plain import Plain
 
 EXAMPLE = "recipes/mixing/utilities.yaml"
@@ -114,14 +115,14 @@ Task = Annotated[RateTask, BeforeValidator(_task_from), Also("string"), Also("ar
 class RatePlan(AskingPlan):
     """How useful each source is for each task, as a language model sees it."""
 
-    model: AskedModel | None = None
+    model: BackEnd | None = None
     out: Annotated[str | None, Field(description="folder for utilities.csv, descriptions, scores and the account")] = (
         None
     )
     sources: Annotated[dict[str, Paths], Field(default_factory=dict, description="files of each source by its name")]
-    documents: Annotated[
-        Paths | None, Field(description="files with a column that names each document's source, or a run's folder")
-    ] = None
+    documents: Annotated[Paths | None, Field(description="files with a column that names each document's source")] = (
+        None
+    )
     by: Annotated[str, Field(description="the column that names it")] = "source"
     tasks: Annotated[dict[str, Task], Field(min_length=1, description="development sets, or what is wanted, by name")]
     reading: Annotated[Literal["at_once", "reasoned", "both"], Field(description="both: and how well they agree")] = (
@@ -181,8 +182,8 @@ class RateJob:
     def carry_out(self, seen: Callable[[int], None] = lambda answers: None) -> MeduFindings:
         """Ask, and write what comes of it into the folder."""
         try:
-            model = self.plan.model.watched(seen) if self.plan.model else None
-            findings = find(model, self.tasks, self.documents, self.plan, self.folder / "answers", self.marked)
+            model = self.plan.model.opened() if self.plan.model else None
+            findings = find(model, self.tasks, self.documents, self.plan, self.marked, self.folder / "answers", seen)
         except (LanguageModelError, ValueError) as error:
             raise RunFailed(str(error)) from error
         save(findings, self.folder, model.name if model else "", self.plan.costs)
@@ -199,35 +200,25 @@ class MeduFindings:
     account: Account
 
 
-def tasks_of(named: Mapping[str, RateTask], where: Where = in_words) -> dict[str, list[str] | RateTask]:
-    """By name, in the plan's order; each file of a development set is a task."""
+def tasks_of(named: Mapping[str, RateTask], where: Where) -> dict[str, list[str] | RateTask]:
+    """By name, in the plan's order. Each file of a development set is a task, with its examples (JSON lines, a table,
+    or plain text with empty lines between examples); of several files tasks have the file's name too."""
     tasks: dict[str, list[str] | RateTask] = {}
     for name, given in named.items():
-        some: dict[str, list[str] | RateTask] = {name: given}
+        some: list[tuple[str, list[str] | RateTask]] = [(name, given)]
         if given.files:
-            some = {**development_sets({name: given.files}, where)}
-        if twice := sorted(some.keys() & tasks.keys()):
-            raise RecipeError(f"{where('tasks', name)}: two tasks are called {twice[0]!r}")
-        tasks |= some
+            files = files_of(given.files, where("tasks", name))
+            names = [name if len(files) == 1 else f"{name}_{Path(file.path).stem}" for file in files]
+            some = [(task, _examples(file, where("tasks", name))) for task, file in zip(names, files, strict=True)]
+        for task, what in some:
+            if task in tasks:
+                raise RecipeError(f"{where('tasks', name)}: two tasks are called {task!r}; give each a name of its own")
+            tasks[task] = what
     return tasks
 
 
-def development_sets(named: Mapping[str, Sequence[str]], where: Where = in_words) -> dict[str, list[str]]:
-    """Examples by task: one task a file (JSON lines, a table, or plain text with empty lines between examples); those
-    of a name with several have the file's name too."""
-    examples: dict[str, list[str]] = {}
-    for name, paths in named.items():
-        files = files_of(paths, where("tasks", name))
-        for file in files:
-            task = name if len(files) == 1 else f"{name}_{Path(file.path).stem}"
-            if task in examples:
-                raise RecipeError(f"{where('tasks', name)}: two tasks are called {task!r}; give each file a name")
-            examples[task] = _examples(file, where("tasks", name))
-    return examples
-
-
-def documents_of(how: RatePlan, where: Where = in_words) -> list[medu.SampledDocument]:
-    """A sample of each source. The output folder of a run stands for what it wrote."""
+def documents_of(how: RatePlan, where: Where) -> list[medu.SampledDocument]:
+    """A sample of each source."""
     streams = streams_of(how, where)
     sources, uids, tokens, _ = _counted(streams, how, where)
     names, which = np.unique(np.array(sources, dtype=object).astype(str), return_inverse=True)
@@ -268,7 +259,7 @@ def _check_enough(drawn: Mapping[str, int]) -> None:
         )
 
 
-def marks_of(plan: RatePlan, signals: Mapping[str, str], where: Where = in_words) -> dict[str, Utilities]:
+def marks_of(plan: RatePlan, signals: Mapping[str, str], where: Where) -> dict[str, Utilities]:
     """The mean mark of a token of each source, from all documents that have one."""
     streams = streams_of(plan, where)
     columns = sorted(set(signals.values()))
@@ -327,8 +318,9 @@ def find(
     tasks: Mapping[str, list[str] | RateTask],
     documents: list[medu.SampledDocument],
     asked: RatePlan,
-    answers: Path,
     marked: Mapping[str, Utilities],
+    answers: Path,
+    seen: Callable[[int], None],
 ) -> MeduFindings:
     """Describe each task that is not in words, mark all documents for it, and say what sources are worth. Every answer
     is kept in the folder `answers`."""
@@ -337,7 +329,7 @@ def find(
     labels: list[medu.Labels] = []
     chosen: list[medu.Labels] = []
     agreements: dict[str, Agreement] = {}
-    with kept_answers(answers) if model else nullcontext() as cache:
+    with kept_answers(answers, seen) if model else nullcontext() as cache:
         for name, task in tasks.items():
             if model is None or name in marked:
                 continue
@@ -436,28 +428,13 @@ def _examples(file: InputFile, where: str) -> list[str]:
     return examples
 
 
-def _of_run(path: str) -> list[str]:
-    """The folders that a run wrote to, of its output folder; any other path as it is."""
-    try:
-        run = json.loads((Path(path) / "run.json").read_text(encoding="utf-8"))
-        sinks = [str(Path(path) / str(stage["name"])) for stage in run["stages"] if stage["kind"] == "sink"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return [path]
-    if not sinks:
-        raise RecipeError(
-            f"{path}: this run has no `write` stage; name files of documents ({', '.join(SUFFIXES[:4])}...)"
-        )
-    return sinks
-
-
 Streams = Sequence[tuple[str, Sequence[InputFile]]]
 
 
 def streams_of(how: RatePlan, where: Where) -> Streams:
     """Files by source; "": the files say it."""
     return [
-        (name, files_of(_of_run(path), where("sources", name) if name else where("documents")))
-        for name, path in how.named
+        (name, files_of([path], where("sources", name) if name else where("documents"))) for name, path in how.named
     ]
 
 
@@ -494,8 +471,7 @@ def _counted(
         if "uid" in table.column_names and pa.types.is_uint64(table["uid"].type) and not table["uid"].null_count:
             uids.append(table["uid"].to_numpy())
         else:
-            hashes = [xxhash.xxh3_64_intdigest((text or "").encode("utf-8", "replace")) for text in texts.to_pylist()]
-            uids.append(np.array(hashes, np.uint64))
+            uids.append(text_hashes(texts, 0))
         sizes = pc.fill_null(pc.binary_length(texts), 0).to_numpy().astype(np.float64) / BYTES_A_TOKEN
         if "tokens" in table.column_names and _is_a_count(table["tokens"]):
             counted = table["tokens"].to_numpy().astype(np.float64)
@@ -515,12 +491,8 @@ def _numbers(table: pa.Table, signal: str, file: InputFile, where: Where) -> npt
     """A column of marks; NaN where there is none."""
     if signal not in table.column_names:
         raise RecipeError(f"{where('tasks')}: {file.address}: no column {signal!r}")
-    try:
-        numbers: npt.NDArray[np.float64] = table[signal].cast(pa.float64()).to_numpy(zero_copy_only=False)
-    except pa.ArrowInvalid as error:
-        raise RecipeError(
-            f"{where('tasks')}: {file.address}: the column {signal!r} holds no numbers: {error}"
-        ) from error
+    expected = f"{where('tasks')}: {file.address}: the column {signal!r}: marks are numbers"
+    numbers: npt.NDArray[np.float64] = cast_to(table[signal], pa.float64(), expected).to_numpy(zero_copy_only=False)
     return numbers
 
 
@@ -530,25 +502,22 @@ def _is_a_count(column: pa.ChunkedArray) -> bool:
 
 
 def _marks(findings: MeduFindings) -> pa.Table:
-    tables = []
+    documents = findings.documents
+    tables: list[pa.Table] = []
     for labels in findings.labels:
-        read = labels.readable
+        scale, none = [*labels.scale], pa.nulls(len(documents), pa.float64())
+        names = [None if label == UNREAD else scale[label] for label in labels.label.tolist()]
         tables.append(
             pa.table(
                 {
-                    "source": [document.source for document in findings.documents],
-                    "uid": pa.array([document.uid for document in findings.documents], pa.uint64()),
-                    "weight": [document.weight for document in findings.documents],
-                    "task": [labels.task] * len(findings.documents),
-                    "reading": [labels.reading] * len(findings.documents),
-                    "label": pa.array(
-                        [None if label == UNREAD else [*labels.scale][label] for label in labels.label.tolist()],
-                        pa.string(),
-                    ),
-                    "mark": pa.array(labels.mark, mask=~read),
-                    "label_mass": pa.array(labels.mass, pa.float64())
-                    if labels.mass is not None
-                    else pa.nulls(len(read), pa.float64()),
+                    "source": [document.source for document in documents],
+                    "uid": pa.array([document.uid for document in documents], pa.uint64()),
+                    "weight": [document.weight for document in documents],
+                    "task": [labels.task] * len(documents),
+                    "reading": [labels.reading] * len(documents),
+                    "label": pa.array(names, pa.string()),
+                    "mark": pa.array(labels.mark, mask=~labels.readable),
+                    "label_mass": none if labels.mass is None else pa.array(labels.mass, pa.float64()),
                 }
             )
         )

@@ -11,12 +11,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import xxhash
 
 from gristmill.classifiers.card import Head, Json
+from gristmill.classifiers.teaching.passages import text_hashes
 from gristmill.kernels.base.types import Floats
 from gristmill.mixing.predictive import ESTIMATORS, FEWEST_MODELS, best_share, pairs_left_out
 from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.inputs.columns import cast_to
 from gristmill.pipeline.judging.judge_plan import Losses
 from gristmill.pipeline.judging.lessons import BAD, GOOD, Lesson, Loaded, lesson_of, read_texts
 
@@ -37,11 +38,15 @@ def lesson_of_losses(loaded: Loaded, wanted: Losses) -> tuple[Lesson, pa.Table]:
             ("losses",),
             f"{len(used)} models have both scores and a column `{wanted.column}` of losses; expected {FEWEST_MODELS} or more",
         )
-    losses_MD = np.stack([_numbers(table[columns[m]], where("losses", "files")) for m in used])
+    expected = f"{where('losses', 'files')}: losses are numbers"
+    losses_MD = np.stack(
+        [cast_to(table[columns[m]], pa.float64(), expected).to_numpy(zero_copy_only=False) for m in used]
+    )
     known = np.isfinite(losses_MD).all(axis=0)
     dropped, table, losses_MD = int((~known).sum()), table.filter(pa.array(known)), losses_MD[:, known]
-    hashes = [xxhash.xxh3_64_intdigest((value or "").encode()) for value in table[plan.text].to_pylist()]
-    order = np.argsort(np.array(hashes, np.uint64), kind="stable")  # neither files nor lengths decide between equals
+    order = np.argsort(
+        text_hashes(table[plan.text], 0), kind="stable"
+    )  # neither files nor lengths decide between equals
     table, losses_MD = table.take(pa.array(order)), losses_MD[:, order]
     if not len(table):
         raise loaded.wrong(("losses", "files"), "no document has the losses of all models")
@@ -103,11 +108,3 @@ def read_scores(path: str, where: str) -> tuple[list[str], list[str], Floats]:
         models.append(row[0].strip())
         scores.append(values)
     return models, tasks, np.array(scores)
-
-
-def _numbers(column: pa.ChunkedArray, where: str) -> Floats:
-    try:
-        numbers: Floats = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
-    except pa.ArrowInvalid as error:
-        raise RecipeError(f"{where}: a column of losses holds no numbers: {error}") from error
-    return numbers

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -90,6 +90,16 @@ class HeadScores:
         )
 
 
+@contextlib.contextmanager
+def judge_errors() -> Iterator[None]:
+    """What a judge complains of is wrong with what was asked."""
+    try:
+        yield
+    except JudgeError as error:
+        raise RecipeError(str(error)) from error
+
+
+@judge_errors()
 def judge_at(folder: str, device: str = "cpu") -> Judge:
     """The judge in a folder; torch is asked for a GPU only where the judge takes one. RecipeError says why there is
     none."""
@@ -101,17 +111,11 @@ def judge_at(folder: str, device: str = "cpu") -> Judge:
         return load_judge(folder, place)
     except (KeyError, FileNotFoundError, NotADirectoryError) as error:
         raise RecipeError(f"{folder}: no folder of a judge (there is no judge.json that says what it is)") from error
-    except JudgeError as error:
-        raise RecipeError(str(error)) from error
 
 
+@judge_errors()
 def score_files(
-    judge: Judge,
-    files: Sequence[InputFile],
-    text: str,
-    out: str | None,
-    shown: int,
-    seen: Callable[[int], None] = lambda texts: None,
+    judge: Judge, files: Sequence[InputFile], text: str, out: str | None, shown: int, seen: Callable[[int], None]
 ) -> list[HeadScores]:
     """By head. `out` appears when all is scored, or not at all."""
     by_head = {head.name: HeadScores(head) for head in judge.card.heads}
@@ -145,6 +149,7 @@ def as_json(found: Sequence[HeadScores], unexplained: str) -> JSONObject:
     return {"heads": heads} | ({"unexplained": unexplained} if unexplained else {})
 
 
+@judge_errors()
 def score_text(judge: Judge, text: str) -> list[HeadScores]:
     """Of one text, by head."""
     outputs = judge.outputs(pa.array([text], pa.large_string()))
@@ -157,6 +162,7 @@ def score_text(judge: Judge, text: str) -> list[HeadScores]:
     return found
 
 
+@judge_errors()
 def explain(judge: Judge, found: Sequence[HeadScores]) -> str:
     """Add the words that moved scores to the texts that are shown; why not, of a judge that cannot."""
     try:

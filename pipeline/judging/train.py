@@ -19,10 +19,12 @@ from gristmill.kernels.common.device import on_device
 from gristmill.kernels.common.settings import in_a_sentence
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.formatting import nearest
+from gristmill.pipeline.inputs.columns import cast_to
 from gristmill.pipeline.judging import lessons
 from gristmill.pipeline.judging.judge_plan import Distil, Iterate, JudgePlan, Verify
 from gristmill.pipeline.judging.lessons import BAD, GOOD, LABEL, TEXT, Lesson, Loaded
 from gristmill.pipeline.judging.predictive import lesson_of_losses
+from gristmill.pipeline.judging.scoring import judge_errors
 from gristmill.pipeline.store.storage import Store
 from gristmill.stages.judge.judge import card_at
 from gristmill.stages.stage import CannotRun
@@ -44,6 +46,7 @@ class Ready:
     """A plan whose texts were read and fit it."""
 
     loaded: Loaded
+    folder: Path  # the judge's, which is new
     lesson: Lesson
     pool: pa.Table | None = None  # of rounds
     built: BuiltSet | None = None
@@ -69,12 +72,28 @@ class Ready:
         """At most."""
         return self.plan.seeds * (1 + (self.plan.iterate.rounds if self.plan.iterate else 0))
 
+    @judge_errors()
+    def carry_out(self, log: Log) -> Judge:
+        """Train, and save: of several sources also `FOLDER.training_set.parquet`, what became of each of their rows; of
+        losses `FOLDER.predictive.parquet`, the documents that were chosen, with their values."""
+        check_writable(self.folder)
+        judge = train(self, log)
+        judge.save(self.folder)
+        if self.chosen is not None:
+            pq.write_table(self.chosen, f"{self.folder}.predictive.parquet", compression="zstd")
+        if self.built is not None:
+            kept = self.built.table.select(["source", "row", "label", "group", "held_out"])
+            rows = pa.concat_tables([kept, self.built.dropped], promote_options="permissive")
+            pq.write_table(rows, f"{self.folder}.training_set.parquet", compression="zstd")
+        return judge
 
-def prepare(loaded: Loaded) -> Ready:
+
+@judge_errors()
+def prepare(loaded: Loaded, out: str | Path | None = None) -> Ready:
     """Everything that can be wrong is said before anything is trained or scored."""
-    plan = loaded.plan
+    plan, folder = loaded.plan, room_for(loaded.out(out), "--out" if out else loaded.where("out"))
     if plan.distil is not None:
-        return _distilling(loaded, plan.distil)
+        return _distilling(loaded, folder, plan.distil)
     built = chosen = None
     if plan.labelled is not None:
         lesson = lessons.lesson_of_table(loaded, plan.labelled)
@@ -86,7 +105,7 @@ def prepare(loaded: Loaded) -> Ready:
         lesson = lessons.lesson_of_two_sets(loaded, plan.good or (), plan.bad or ())
     _check_head(loaded, lesson.head)
     if plan.iterate is None:
-        return Ready(loaded, lesson, built=built, chosen=chosen)
+        return Ready(loaded, folder, lesson, built=built, chosen=chosen)
     if lesson.head.kind not in ("probability", "classes"):
         raise loaded.wrong(("iterate",), f"rounds add labels; these texts have numbers ({lesson.head.kind})")
     verify = plan.iterate.verify
@@ -94,7 +113,7 @@ def prepare(loaded: Loaded) -> Ready:
         _cuts_fit(loaded, lesson.head, len(verify.cuts), "iterate", "verify", "cuts")
         if verify.judge:
             _head_of(loaded, verify.judge, "", "iterate", "verify", "judge")
-    return Ready(loaded, lesson, lessons.pool_of(loaded, plan.iterate), built, chosen)
+    return Ready(loaded, folder, lesson, lessons.pool_of(loaded, plan.iterate), built, chosen)
 
 
 def train(ready: Ready, log: Log) -> Judge:
@@ -122,18 +141,6 @@ def train(ready: Ready, log: Log) -> Judge:
         metrics = metrics | {name: figures[0] | {"seeds": spread_over_seeds(plan.seed, ready.head, figures, outputs)}}
     card = replace(card, training=card.training | facts, metrics=metrics)
     return replace(first, card=card)  # type: ignore[type-var]
-
-
-def save(ready: Ready, judge: Judge, folder: Path) -> None:
-    """The judge; of several sources also `FOLDER.training_set.parquet`: what became of each of their rows; of losses
-    `FOLDER.predictive.parquet`: the documents that were chosen, with their values."""
-    judge.save(folder)
-    if ready.chosen is not None:
-        pq.write_table(ready.chosen, folder.parent / f"{folder.name}.predictive.parquet", compression="zstd")
-    if ready.built is not None:
-        kept = ready.built.table.select(["source", "row", "label", "group", "held_out"])
-        rows = pa.concat_tables([kept, ready.built.dropped], promote_options="permissive")
-        pq.write_table(rows, folder.parent / f"{folder.name}.training_set.parquet", compression="zstd")
 
 
 def held_out_count(ready: Ready) -> int:
@@ -198,7 +205,7 @@ def _verifier(ready: Ready, verify: Verify, log: Log) -> Verifier:
     if stage is None:
         other = load_judge(verify.judge, on_device("auto"))
         name = _head_of(ready.loaded, verify.judge, "", "iterate", "verify", "judge").name
-        return by_marks(lambda texts: other.score(texts)[name], ready.head, verify.cuts, verify.unsure)
+        return by_marks(lambda texts: other.score(texts)[name], ready.head, verify.cuts)
 
     def asked(texts: pa.Array) -> Any:
         log(f"asking a language model about {len(texts):,} texts")
@@ -208,10 +215,10 @@ def _verifier(ready: Ready, verify: Verify, log: Log) -> Verifier:
             raise RunFailed(str(error)) from error
         return marks.cast(pa.float64()).fill_null(float("nan")).to_numpy(zero_copy_only=False)
 
-    return by_marks(asked, ready.head, verify.cuts, verify.unsure)
+    return by_marks(asked, ready.head, verify.cuts)
 
 
-def _distilling(loaded: Loaded, wanted: Distil) -> Ready:
+def _distilling(loaded: Loaded, folder: Path, wanted: Distil) -> Ready:
     """Which head the student has, and what it learns."""
     from gristmill.classifiers.teaching.distil import DistilRecipe
 
@@ -235,15 +242,14 @@ def _distilling(loaded: Loaded, wanted: Distil) -> Ready:
     else:
         labels = taught.labels if taught and taught.kind == "probability" else (BAD, GOOD)
         head = Head(name, "probability", labels, meaning)
-    recipe = DistilRecipe(
-        cuts, form, low, high, wanted.unsure, wanted.times, wanted.balance, plan.hold_out, plan.seed
-    )  # fmt: skip
+    recipe = DistilRecipe(cuts, form, low, high, plan.balance, plan.hold_out, plan.seed)
     recipe.check(head)
     _check_head(loaded, head)
     if wanted.scores:
-        texts = texts.append_column(SCORES, _numbers(table[wanted.scores], where("distil", "scores")))
+        scores = cast_to(table[wanted.scores], pa.float64(), f"{where('distil', 'scores')}: scores are numbers")
+        texts = texts.append_column(SCORES, scores)
     warnings = lessons.straddling(loaded, texts, wanted.files)
-    return Ready(loaded, Lesson(texts, head, grouped, warnings=warnings), teaching=recipe)
+    return Ready(loaded, folder, Lesson(texts, head, grouped, warnings=warnings), teaching=recipe)
 
 
 def _with_scores(ready: Ready, wanted: Distil, log: Log) -> Ready:
@@ -295,13 +301,6 @@ def _cuts_fit(loaded: Loaded, head: Head, cuts: int, *place: str) -> None:
         )
 
 
-def _numbers(column: pa.ChunkedArray, where: str) -> pa.Array:
-    try:
-        return column.cast(pa.float64()).combine_chunks()
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise RecipeError(f"{where}: scores are numbers, not {column.type}") from error
-
-
 def _train_of(ready: Ready, seed: int, log: Log) -> Train:
     """A training of the plan's kind, by this seed."""
     from gristmill.classifiers.training import sharpened
@@ -314,7 +313,7 @@ def _train_of(ready: Ready, seed: int, log: Log) -> Train:
         raise ready.loaded.wrong(("kind", plan.kind_name, error.setting), str(error)) from error
 
     def train_one(texts: LabelledTexts) -> Judge:
-        if not plan.balance:
+        if not plan.balance or ready.teaching is not None:  # `distil` balances by itself
             return one_of_kind(texts)
         if plan.judge.weighs:
             return one_of_kind(replace(texts, weights=balanced_weights(texts)))

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from gristmill.pipeline.errors import NotJson, OtherShape
+from gristmill.pipeline.errors import NotJson, OtherShape, RecipeError
 from gristmill.pipeline.formatting import nearest, one_line
 from gristmill.pipeline.progress.progress import PATH as PROGRESS, state_of
 from gristmill.pipeline.report_data.documents import Row
@@ -56,7 +56,7 @@ Told = Mapping[str, Any]  # a stage's report.json
 Matches = Callable[[pa.ChunkedArray], pa.ChunkedArray]  # which values of a column are meant
 
 
-class NotFound(LookupError):
+class NotFound(RecipeError, LookupError):
     """A run, stage, reason or document that is not there; the message says what is."""
 
 

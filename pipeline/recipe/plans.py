@@ -15,7 +15,7 @@ from gristmill.kernels.common.settings import Settings
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.json_types import Also
 from gristmill.pipeline.recipe.yaml_lines import YAML, Place
-from gristmill.pipeline.recipe.yaml_settings import SettingsSource, YamlFile, dotted
+from gristmill.pipeline.recipe.yaml_settings import SettingsSource, YamlFile
 
 P = TypeVar("P", bound=Settings)
 Where = Callable[..., str]  # a place in a plan, in words: where("labelled", "files")
@@ -91,8 +91,3 @@ def of_options(facts: Mapping[str, Any], kind: type[P]) -> LoadedPlan[P]:
     source = SettingsSource()
     given: dict[str | int, Any] = {str(name): value for name, value in facts.items()}
     return LoadedPlan(source.settings(kind, given, ()), source)
-
-
-def in_words(*place: str | int) -> str:
-    """A place in a plan that stands in no file."""
-    return dotted(place)

@@ -96,8 +96,6 @@ def test_a_round_that_makes_it_worse_is_undone():
     ] == "nothing was gained"
     assert made.rounds[1]["gate"] < made.rounds[0]["gate"] and made.rounds[1]["turned"] > 100
     assert len(made.training) == made.rounds[0]["texts"]
-    bearable = iterate(start(), pool(), QUALITY, train, wrong, replace(RECIPE, candidates=200, may_fall=1.0, rounds=1))
-    assert bearable.rounds[1]["kept"] and len(bearable.training) > len(made.training)
 
 
 def test_a_text_that_was_refused_is_not_asked_about_again():
@@ -154,13 +152,11 @@ def test_what_is_wrong_is_said(verify, change, reason):
 def test_settings_are_checked():
     with pytest.raises(JudgeError, match="2 cuts are needed"):
         by_marks(rule, GRADE, [0.5])
-    with pytest.raises(JudgeError, match="at most 1"):
-        replace(RECIPE, top=0.6, bottom=0.6)
     with pytest.raises(JudgeError, match="no column 'group'"):
         iterate(start(), pool().select(["text"]), QUALITY, train, VERIFY, RECIPE)
 
 
-def test_marks_that_could_not_be_read_or_lie_near_a_cut_leave_a_text_out():
+def test_marks_that_could_not_be_read_leave_a_text_out():
     candidates = pa.table({"text": ["a", "b", "c", "d"]})
-    marks = by_marks(lambda texts: np.array([0.1, np.nan, 0.55, 0.9]), QUALITY, [0.5], unsure=0.1)
-    assert marks(candidates).to_pylist() == ["bad", None, None, "good"]
+    marks = by_marks(lambda texts: np.array([0.1, np.nan, 0.55, 0.9]), QUALITY, [0.5])
+    assert marks(candidates).to_pylist() == ["bad", None, "good", "good"]

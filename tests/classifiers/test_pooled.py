@@ -196,10 +196,10 @@ def test_it_learns_by_distillation_what_another_judge_said():
     held = with_marks(100)
     recipe = DistilRecipe(cuts=(1.5, 3.5), form="value", low=0.0, high=5.0, held_out=0.3)
     distilled = distil(held, MARK, lambda lesson: train_pooled(lesson, MARK, SMALL), recipe, teacher="a rule")
-    assert distilled.report["agreement"]["spearman"] > 0.8
+    assert distilled.agreement["spearman"] > 0.8
     quality = replace(recipe, cuts=(2.5,))
     distilled = distil(held, QUALITY, lambda lesson: train_pooled(lesson, QUALITY, SMALL), quality, teacher="a rule")
-    assert distilled.report["agreement"]["spearman"] > 0.8
+    assert distilled.agreement["spearman"] > 0.8
     assert distilled.judge.card.training["distilled_from"] == "a rule"
 
 

@@ -27,12 +27,12 @@ from gristmill.classifiers.teaching.copies import (
     Alike,
     fates,
 )
-from gristmill.classifiers.teaching.passages import one_line, passage_of, passages
+from gristmill.classifiers.teaching.passages import passage_of, passages
 from gristmill.classifiers.teaching.seed_draws import apportion, cell_quotas, share_quotas
 from gristmill.classifiers.teaching.seed_groups import hosts_of
 from gristmill.classifiers.teaching.seeds import SeedRecipe, SeedSource, training_set
 from gristmill.classifiers.training import HeldOutShare
-from gristmill.classifiers.training_sets import held_out
+from gristmill.classifiers.training_sets import held_out, labelled_texts
 from tests.classifiers.labelled import BAD, GOOD, texts_of
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -181,7 +181,7 @@ def test_every_row_is_kept_or_dropped_for_a_reason():
     pairs = list(zip(made.dropped["source"].to_pylist(), made.dropped["row"].to_pylist(), strict=True))
     pairs += list(zip(made.table["source"].to_pylist(), made.table["row"].to_pylist(), strict=True))
     assert len(pairs) == len(set(pairs)) == 5 * 300
-    assert made.report["fingerprint"] == made.labelled.fingerprint
+    assert made.report["fingerprint"] == labelled_texts(made.table, group="group").fingerprint
 
 
 def test_sources_have_their_shares_and_labels_are_equally_many():
@@ -241,8 +241,10 @@ def test_no_group_is_on_both_sides_and_training_sees_the_same_sides():
     assert {"host site7.example", "host other7.example", "work work2", "source dump"} <= set(sides)
     assert not any("www" in group for group in sides)
     kept = HeldOutShare(0.4, 5)
-    assert held_out(made.labelled, kept.share, kept.seed).tolist() == made.table["held_out"].to_pylist()
-    assert len(made.part(True)) + len(made.part(False)) == len(made.labelled)
+    assert (
+        held_out(labelled_texts(made.table, group="group"), kept.share, kept.seed).tolist()
+        == made.table["held_out"].to_pylist()
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -390,7 +392,6 @@ def test_passages_begin_and_end_with_words_and_come_from_all_places():
     )
     chinese = pa.array(["水" * 5000], pa.large_string())
     assert len(passages(chinese, 1000, 0)[0].as_py()) == 1000
-    assert one_line(pa.array([" a\n\tb  ", None])).to_pylist() == ["a b", ""]
 
 
 def test_hosts_are_told_as_browsers_would():

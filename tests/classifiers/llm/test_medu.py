@@ -33,7 +33,7 @@ from gristmill.classifiers.rating.reading import UNREAD, agreement
 from gristmill.classifiers.rating.rubric import ByDescription, ByRubric
 from gristmill.classifiers.rating.sample import cut_texts, sample
 from gristmill.mixing.weights import tables
-from tests.classifiers.llm.llm_models import RuleModel, trained_tokenizer
+from tests.classifiers.llm.llm_models import RuleModel
 
 THREE = "Test type: {0}\nLanguages, skills and knowledge: {0}\nIdeal training data: {0}"
 
@@ -274,7 +274,7 @@ def test_the_mark_at_once_is_the_expected_one():
     found = medu.label(RuleModel(rule), "math", ByDescription("d"), documents)
     assert found.mark == pytest.approx([(0.1 + 0.15 + 0.15 + 0.05) / 0.9, 1.0, 0.5])
     assert found.label.tolist() == [2, 0, 0] and found.mass == pytest.approx([0.9, np.exp(-1.0), 0.0], abs=1e-9)
-    assert found.probabilities.sum(axis=1) == pytest.approx([1, 1, 1]) and found.readable.all()
+    assert found.readable.all()
 
 
 @pytest.mark.parametrize(
@@ -395,17 +395,8 @@ def test_documents_without_tokens_are_never_taken():
             sample(np.arange(1, dtype=np.uint64), np.array(wrong))
 
 
-def test_texts_are_cut_to_tokens_between_characters():
-    tokenizer = trained_tokenizer()
+def test_texts_are_cut_between_characters():
     texts = ["the cat sat on a mat. " * 500, "short", "", "é" * 10_000, "🜁" * 5000, "\0" * 100_000, "x" * 1_000_000]
-    for cut, text in zip(cut_texts(texts, 50, tokenizer), texts, strict=True):
-        assert text.startswith(cut) and len(tokenizer.encode(cut, add_special_tokens=False).ids) <= 52
-    assert cut_texts(texts[:3], 50, tokenizer)[1:] == ["short", ""]
-    set_to_cut = trained_tokenizer()
-    set_to_cut.enable_truncation(20)
-    set_to_cut.enable_padding(length=80)
-    assert cut_texts(texts, 50, set_to_cut) == cut_texts(texts, 50, tokenizer)
-    assert (set_to_cut.truncation["max_length"], set_to_cut.padding["length"]) == (20, 80)
     for cut, text in zip(cut_texts(texts, 50), texts, strict=True):
         assert text.startswith(cut) and len(cut.encode()) <= 200 and (len(cut.encode()) > 196 or cut == text)
 
@@ -423,7 +414,9 @@ def test_sampled_documents_are_marked_into_utilities_that_mixing_reads(tmp_path)
         ]
         marks = np.array([int(re.search(r"mark (\d)", text)[1]) / 4 for text in texts])
         truth[source] = float(tokens @ marks / tokens.sum())
-        documents += medu.sample_documents(source, np.arange(5000, dtype=np.uint64), tokens, texts)
+        drawn = sample(np.arange(5000, dtype=np.uint64), tokens)
+        pairs = zip(drawn.rows.tolist(), drawn.weights.tolist(), strict=True)
+        documents += [SampledDocument(source, row, texts[row], weight) for row, weight in pairs]
     assert len(documents) == 512
 
     def rule(request: Request) -> Answer:

@@ -22,7 +22,7 @@ from gristmill.pipeline.ablate.run import run
 from gristmill.pipeline.ablate.show import AblationUi, verdicts
 from gristmill.pipeline.ablate.work import carry_out, items_of
 from gristmill.pipeline.ablate.workers import Crew
-from gristmill.pipeline.cli.ablate import needs_packages
+from gristmill.pipeline.door.scripts import needs_packages
 from gristmill.pipeline.errors import GristmillError, RecipeError
 from tests.pipeline.ablate.ablation_example import simulated
 from tests.pipeline.ablate.ablation_sets import make_plan, make_set, tales
@@ -48,7 +48,7 @@ def texts(path: Path, hosts: list[str], kinds: list[str]) -> None:
 def test_a_package_that_is_missing_is_said_before_any_work(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == missing else object())
     with pytest.raises(RecipeError, match=rf"needs {missing}: pip install '\.\[gpu\]'"):
-        needs_packages()
+        needs_packages("ablate")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A process that is given a pack of compiled kernels compiles nothing; a pack that is not the announced one is refused."""
+"""Kernels that came compiled with the package; a pack of them with anything else in it is refused."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ import pytest
 import zstandard
 
 from gristmill.kernels.base import portable
-from gristmill.pipeline.cli import kernel_packs
-from gristmill.pipeline.errors import RunFailed
 
 pytestmark = pytest.mark.run
 
@@ -27,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[3]
 FLOORS = ("kernels", "mixing", "shards", "trainer", "classifiers", "stages", "pipeline")
 # how many functions of ours a process compiles for a stage, and where the stage is installed
 PREPARE = """
-import hashlib, json, sys
+import sys
 from pathlib import Path
 from numba.core import event
 compiled = []
@@ -36,15 +34,10 @@ class Listener(event.Listener):
     def on_end(self, happening): pass
 event.register("numba:compile", Listener())
 from gristmill import stages
-from gristmill.pipeline.cli import kernel_packs
-if len(sys.argv) > 2:
-    kernel_packs.unpack(Path(sys.argv[1]).read_bytes(), sys.argv[2])
+from gristmill.pipeline.cli.maintain_warm import packed
 stages.Boilerplate().prepare()
-content = kernel_packs.packed()
-if len(sys.argv) == 2:
-    Path(sys.argv[1]).write_bytes(content)
-print(json.dumps([len([name for name in compiled if name.startswith("gristmill")]), stages.__file__,
-                  hashlib.sha256(content).hexdigest(), kernel_packs.kind()]))
+Path(sys.argv[1]).write_bytes(packed())
+print(len([name for name in compiled if name.startswith("gristmill")]))
 """
 
 # The same by kernels that came with the package, then by those that take over: functions compiled before and after, the
@@ -77,33 +70,29 @@ print(json.dumps([before, after, left, answer() == first, len(first)]))
 """
 
 
-def prepared(cache: Path, *args: str, **environ: str) -> list[Any]:
-    """What a process says that has this cache: functions compiled, where it is installed, sha256 of its pack, kind."""
-    command = [sys.executable, "-c", PREPARE, *args]
-    environ = {**os.environ, "GRISTMILL_CACHE": str(cache), "GRISTMILL_PORTABLE": "0", **environ}
-    answer = subprocess.run(command, env=environ, capture_output=True, text=True, check=True, cwd=cache.parent)
-    said: list[Any] = json.loads(answer.stdout)
-    return said
-
-
-def test_a_pack_of_another_install_leaves_nothing_to_compile(tmp_path: Path) -> None:
-    pack = tmp_path / "pack.tar.zst"
-    compiled_first, home, sha256, kind = prepared(tmp_path / "first", str(pack))
-    assert compiled_first > 5 and pack.stat().st_size > 10_000
+def test_another_install_finds_what_was_compiled(tmp_path: Path) -> None:
     for name in FLOORS:
         shutil.copytree(ROOT / name, tmp_path / "moved/gristmill" / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "gristmill/__init__.py", tmp_path / "moved/gristmill")
-    again = prepared(tmp_path / "second", str(pack), sha256, PYTHONPATH=str(tmp_path / "moved"))
-    assert again[:2] == [0, str(tmp_path / "moved/gristmill/stages/__init__.py")] and again[3] == kind
-    assert again[1] != home
-    assert prepared(tmp_path / "third", NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="")[3] != kind
+    environ = os.environ | {"GRISTMILL_CACHE": str(tmp_path / "cache"), "GRISTMILL_PORTABLE": "0"}
+    program = f"{PREPARE}\nprint(stages.__file__)"
+    found = []
+    for more in ({}, {"PYTHONPATH": str(tmp_path / "moved")}):
+        command = [sys.executable, "-c", program, str(tmp_path / "pack")]
+        found += subprocess.run(
+            command, env=environ | more, stdout=subprocess.PIPE, text=True, check=True, cwd=tmp_path
+        ).stdout.split()
+    assert int(found[0]) > 5 and found[2:] == ["0", str(tmp_path / "moved/gristmill/stages/__init__.py")]
+    assert found[1] != found[3]
 
 
 def test_kernels_that_came_with_the_package_serve_until_there_are_some_for_this_processor(tmp_path: Path) -> None:
     brought = tmp_path / "compiled"
     brought.mkdir()
     pack = brought / portable.file().name
-    count, _, _, _ = prepared(tmp_path / "first", str(pack), **portable.ENVIRONMENT)
+    environ = {"GRISTMILL_CACHE": str(tmp_path / "first"), "GRISTMILL_PORTABLE": "0", **portable.ENVIRONMENT}
+    command = [sys.executable, "-c", PREPARE, str(pack)]
+    count = int(subprocess.run(command, env=os.environ | environ, stdout=subprocess.PIPE, check=True).stdout)
     assert count > 5
 
     def with_package(cache: str, **environ: str) -> list[Any]:
@@ -127,8 +116,7 @@ def test_a_kernel_that_two_processes_need_is_compiled_by_one(tmp_path: Path) -> 
         subprocess.Popen([sys.executable, "-c", PREPARE, str(tmp_path / name)], env=environ, stdout=subprocess.PIPE)
         for name in "ab"
     ]
-    answers = [json.loads(process.communicate()[0]) for process in both]
-    counts = sorted(count for count, *_ in answers)
+    counts = sorted(int(process.communicate()[0]) for process in both)
     assert counts[0] <= 1 and counts[1] > 5  # to wait for the other counts as compiling, where it came to that
     assert len(list((tmp_path / "cache").rglob("*.nbc"))) == 1
 
@@ -165,18 +153,15 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 GOOD = f"kernels-{'0' * 16}/lines.cut-12.0123456789abcdef.nbc"
 
 
-def test_a_pack_is_used_whole_and_only_if_it_is_the_announced_one(cache: Path) -> None:
+def test_a_pack_is_unpacked_once(cache: Path) -> None:
     content, sha256 = pack_of(GOOD, "table-x.npy")
-    with pytest.raises(RunFailed, match="not the one that was announced"):
-        kernel_packs.unpack(content + b" ", sha256)
-    assert list(cache.rglob("*.nb*")) == []
-    assert kernel_packs.unpack(content, sha256) == kernel_packs.unpack(content, sha256) == 1
+    assert portable.unpack(content, sha256) == portable.unpack(content, sha256) == 1
     assert [path.relative_to(cache).as_posix() for path in cache.rglob("*.nb*")] == [f"packs/{sha256[:16]}/{GOOD}"]
     assert [path.name for path in cache.rglob("*.npy")] == ["table-x.npy"] and (cache / "table-x.npy").is_file()
 
 
 @pytest.mark.parametrize("name", ["../out.nbc", "/tmp/out.nbc", "kernels-0/x.nbc", f"kernels-{'0' * 16}/x.py"])
 def test_a_pack_with_anything_else_in_it_is_refused(cache: Path, name: str) -> None:
-    with pytest.raises(RunFailed, match="holds something else"):
-        kernel_packs.unpack(*pack_of(GOOD, name))
+    with pytest.raises(ValueError, match="holds something else"):
+        portable.unpack(*pack_of(GOOD, name))
     assert [path for path in cache.parent.rglob("*") if path.is_file()] == []

@@ -112,7 +112,7 @@ def test_a_run_never_reads_what_it_wrote_itself(tmp_path: Path) -> None:
 
 def test_a_recipe_for_a_folder_leaves_out_what_runs_made(tmp_path: Path) -> None:
     run_in(tmp_path / "out" / "x")
-    with pytest.raises(RecipeError, match="no file that a reader knows beside what runs have left"):
+    with pytest.raises(RecipeError, match="only files of runs are there"):
         start_recipe(tmp_path, tmp_path / "recipe.yaml")
     with pytest.raises(RecipeError, match=r"this is the folder of a run; .* such as .*/out/x/write"):
         start_recipe(tmp_path / "out" / "x", tmp_path / "recipe.yaml")

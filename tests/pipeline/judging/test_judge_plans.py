@@ -169,10 +169,10 @@ def test_a_student_learns_its_teachers_scores_with_seeds(folder: Path, kind: str
     facts = {"kind": "linear", "distil": {"files": "pool.jsonl", "teacher": "teacher"}, "hold_out": 0.4}
     told = train(folder, facts | {"out": f"student_{kind}"} | (pooled if kind == "pooled" else {}))
     metrics = told["metrics"]["quality"]
-    assert metrics["spearman"] == metrics["agreement"]["spearman"] > 0.5 and 5 < metrics["texts"] < 40
+    assert metrics["spearman"] == metrics["agreement"]["spearman"] > 0.5 and 30 < metrics["texts"] < 60
     assert told["training"]["distilled_from"] == str(folder / "teacher")
     assert told["training"]["lesson"]["form"] == ("value" if kind == "pooled" else "soft")
-    assert told["training"]["texts"] + metrics["texts"] < 120
+    assert told["training"]["texts"] + metrics["texts"] <= 120
     if kind == "pooled":
         spread = metrics["seeds"]
         assert spread["seeds"] == [0, 1] and spread["figures"]["spearman"][0] == metrics["spearman"]

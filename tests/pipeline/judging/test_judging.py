@@ -28,7 +28,7 @@ from gristmill.mixing.weights.supply import Supply
 from gristmill.mixing.weights.tables import utilities
 from gristmill.pipeline.cli.app import app
 from gristmill.pipeline.errors import RecipeError, RunFailed
-from gristmill.pipeline.judging.medu import RatePlan, _file_names, development_sets, documents_of
+from gristmill.pipeline.judging.medu import RatePlan, RateTask, _file_names, documents_of, tasks_of
 from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.report.build import build_report
 from gristmill.pipeline.report_data import scores
@@ -370,7 +370,12 @@ def answering(path: str, body: dict[str, Any]) -> dict[str, Any]:
 
 def sampled(**named: Any) -> list[SampledDocument]:
     """Documents of a plan that names these."""
-    return documents_of(RatePlan.model_validate({"tasks": {"t": "t.txt"}, "model": {"model": "m"}, **named}))
+    plan = RatePlan.model_validate({"tasks": {"t": "t.txt"}, "model": {"model": "m"}, **named})
+    return documents_of(plan, lambda *place: ".".join(map(str, place)))
+
+
+def development_sets(named: dict[str, list[str]]) -> dict[str, Any]:
+    return tasks_of({name: RateTask(files=files) for name, files in named.items()}, lambda *place: "plan")
 
 
 def test_examples_of_plain_text_are_the_same_however_it_is_written(tmp_path: Path) -> None:
@@ -483,7 +488,7 @@ def test_marks_of_a_run_become_utilities_without_a_model(tmp_path: Path) -> None
         sources = "".join(f"  {name}: {{jsonl: {{path: {name}.jsonl}}}}\n" for name in ("books", "shops"))
         text = f"name: r\nsources:\n{sources}stages:\n  - llm_score: {asked}\n  - write\n"
         go(save(tmp_path / "r.yaml", text), tmp_path / "out", 0)
-    facts = {"out": "m", "documents": "out", "tasks": {"useful": {"signal": "llm_score"}}}
+    facts = {"out": "m", "documents": "out/write", "tasks": {"useful": {"signal": "llm_score"}}}
     plan = written(tmp_path / "plan.yaml", facts)
     assert "marks of llm_score" in ask("judge", "rate", plan, "--dry-run").stdout
     result = ask("judge", "rate", plan)
@@ -499,7 +504,7 @@ def test_marks_of_a_run_become_utilities_without_a_model(tmp_path: Path) -> None
     assert utilities((tmp_path / "k/utilities.csv").read_text()).values_NT.tolist() == [[0.75], [0.5]]
     for change, said in (
         ({"tasks": {"t": {"signal": "none"}}}, "no column 'none'"),
-        ({"tasks": {"t": {"signal": "text"}}}, "holds no numbers"),
+        ({"tasks": {"t": {"signal": "text"}}}, "marks are numbers"),
         ({"model": {"model": "m"}}, "is not asked: all tasks have a `signal`"),
         ({"tasks": {"t": {"signal": "mark"}, "d": {"description": "good"}}}, "`model` is missing"),
     ):

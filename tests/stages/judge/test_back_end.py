@@ -161,7 +161,7 @@ def test_plans_that_ask_take_the_same_settings(started: list[dict[str, Any]], tm
         (medu.load, "sources: {a: a.txt}\ntasks: {quiz: a.txt}\n"),
     ):
         (tmp_path / "plan.yaml").write_text(f"out: o\nmodel: {written}\n{rest}")
-        load(tmp_path / "plan.yaml").plan.model.watched(lambda count: None)  # type: ignore[attr-defined]
+        load(tmp_path / "plan.yaml").plan.model.opened()  # type: ignore[attr-defined]
     assert [{key: one[key] for key in ARGUMENTS} for one in started] == [ARGUMENTS] * 2
 
 
