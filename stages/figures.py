@@ -147,13 +147,6 @@ class TextPair:
 
 
 @dataclass(frozen=True)
-class PagePairs:
-    """Some pages: the text that was extracted, beside all that they show; for a page."""
-
-    pages: Sequence[Mapping[str, Any]]
-
-
-@dataclass(frozen=True)
 class HeatCell:
     """A field of a heat map: `heat` from -3 (far less than before) to 3 (far more), two short lines, and all its
     numbers in words."""
@@ -187,7 +180,7 @@ class Samples:
     groups: Sequence[tuple[str, Sequence[tuple[str, str, str]]]]
 
 
-Block = FactList | Warnings | Table | Plane | Sentence | TextPair | PagePairs | HeatMap | Samples
+Block = FactList | Warnings | Table | Plane | Sentence | TextPair | HeatMap | Samples
 BLOCKS: dict[str, type[Block]] = {
     kind.__name__: kind
     for kind in (
@@ -197,7 +190,6 @@ BLOCKS: dict[str, type[Block]] = {
         Plane,
         Sentence,
         TextPair,
-        PagePairs,
         HeatMap,
         Samples,
     )

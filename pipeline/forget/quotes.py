@@ -35,7 +35,7 @@ WIDTH = 32  # bytes of a quote
 MOST = 1 << 22  # bytes that are looked at in one go
 ANSWER = re.compile(r'"key":\s?"([0-9a-f]{64})"')  # of a model, that a stage keeps for other runs
 AROUND = "()[]{}<>\"',;:"  # a url in a text
-QUOTING = ("log", "slowest", "pages")  # of a task's result: what may name a document or quote it
+QUOTING = ("log", "slowest")  # of a task's result: what may name a document or quote it
 UNTOUCHED = ("tokenizer_json", "recipe")  # a tokenizer stays as it was trained
 
 

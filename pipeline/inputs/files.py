@@ -552,9 +552,9 @@ def _content_hash(file: InputFile, who: str) -> str:
 # --- opening ----------------------------------------------------------------------------------------------------------
 
 
-def origin_of(source: str, span: FileSpan, end: int | None = None) -> Origin:
-    """What a reader is told of a span of a file, which may be read up to an earlier end."""
-    start, end = span.start, span.end if end is None else end
+def origin_of(source: str, span: FileSpan) -> Origin:
+    """What a reader is told of a span of a file."""
+    start, end = span.start, span.end
     records = None
     if span.records:
         from gristmill.pipeline.crawls.listing import unpacked
@@ -563,9 +563,9 @@ def origin_of(source: str, span: FileSpan, end: int | None = None) -> Origin:
     return Origin(source, span.path, span.size, start, end, records, span.address, span.stamp)
 
 
-def open_stretch(reader: Reader, span: FileSpan, end: int | None = None) -> Any:
+def open_stretch(reader: Reader, span: FileSpan) -> Any:
     """The input that a span is of, opened by its reader."""
-    return reader.open(origin_of("", span, end), Access())
+    return reader.open(origin_of("", span), Access())
 
 
 def open_listed(address: str, tag: str) -> BinaryIO:

@@ -12,7 +12,6 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from gristmill.pipeline.formatting import (
@@ -30,12 +29,10 @@ from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.look.run_folder import NotFound, RunFolder, one_of
 from gristmill.pipeline.report_data.documents import SampleEntry, around
 from gristmill.pipeline.report_data.figures import figures_of
-from gristmill.pipeline.store.records import PageSample
 from gristmill.pipeline.store.run_records import StageRecord
-from gristmill.pipeline.tables import TerminalTable, cell, render_block
+from gristmill.pipeline.tables import TerminalTable, render_block
 from gristmill.stages.figures import StageFigures
 
-SHOWN_OF_PAGE = 800  # characters of a page in a terminal
 SLOW_SHOWN = 5
 OF_COUNT = ("docs_in", "kept", "dropped", "quarantined", "text_bytes", "made")  # for `--json`
 OF_STAGE = ("seconds", "bytes_in", "bytes_out")
@@ -76,7 +73,6 @@ class StageView:
     stage: StageRecord
     reason: str | None
     samples: list[SampleDocument]
-    pages: list[PageSample] = field(default_factory=list)  # of extraction: what was taken, beside all that is visible
     told: JSONObject = field(default_factory=dict)  # what the stage itself put into its report
     figures: StageFigures | None = None  # of `told`, for a terminal
 
@@ -117,9 +113,8 @@ def stage_view(folder: RunFolder, stage: str, reason: str | None = None, limit: 
     samples = [sample for _, _, sample in chosen]
     if reason is not None:
         return StageView(entry, reason, samples)
-    pages = [PageSample(**page) for page in report.get("pages") or []]
-    told = {key: value for key, value in report.items() if key not in {*entry.to_json(), "samples", "pages"}}
-    return StageView(entry, reason, samples, pages, told, figures_of(entry.recipe_name, report))
+    told = {key: value for key, value in report.items() if key not in {*entry.to_json(), "samples"}}
+    return StageView(entry, reason, samples, told, figures_of(entry.recipe_name, report))
 
 
 def samples_of(
@@ -193,13 +188,4 @@ def render_stage(view: StageView) -> RenderableType:
         lines = [Text(title, style="bold"), Text(one_line(sample.url or "no URL"), style="cyan")]
         excerpt = Text.assemble(*((plain(piece), "reverse" if match else "") for piece, match in sample.pieces))
         parts += [Text(), *lines, *([Padding(excerpt, (0, 0, 0, 2))] if excerpt.plain else [])]
-    for page in view.pages:
-        table = Table(title=cell(page.url), title_justify="left", show_lines=False, expand=True)
-        for name, characters in (
-            ("extracted", page.extracted_characters),
-            ("visible", page.visible_characters),
-        ):
-            table.add_column(f"{name}, {as_number(characters)} characters", ratio=1, overflow="fold")
-        table.add_row(*(Text(plain(text[:SHOWN_OF_PAGE])) for text in (page.extracted, page.visible)))
-        parts += [Text(), table]
     return Group(*parts)

@@ -14,7 +14,6 @@ from gristmill.stages.figures import (
     Block,
     FactList,
     HeatMap,
-    PagePairs,
     Plane,
     Samples,
     Sentence,
@@ -50,8 +49,6 @@ def drawn(block: Block) -> Markup:
             return heat_map(block)
         case Samples():
             return fragment(SAMPLES, {"title": block.title, "groups": block.groups})
-        case PagePairs():
-            return fragment(PAGES, {"pages": block.pages})
         case Table():
             return as_html(block)
 
@@ -110,18 +107,6 @@ FACTS = """\
 WARNINGS = """\
 <ul class="alarms warned">{% for line in lines %}<li dir="auto">{{ line }}</li>{% endfor %}</ul>
 """
-
-PAGES = """\
-{% for page in pages %}
-<article class="page">
-<p class="mono soft">{{ page.uid }}</p>
-<p class="mono">{{ parts.address(page.url) }}</p>
-<div class="beside">
-<div><h5>Extracted <span class="soft">{{ page.extracted_characters | number }} characters</span></h5><pre dir="auto" tabindex="0" role="group" aria-label="Extracted text">{{ page.extracted }}</pre></div>
-<div><h5>Visible <span class="soft">{{ page.visible_characters | number }} characters</span></h5><pre dir="auto" tabindex="0" role="group" aria-label="Visible text">{{ page.visible }}</pre></div>
-</div>
-</article>
-{% endfor %}"""
 
 SAMPLES = """\
 <h4 dir="auto">{{ title }}</h4>

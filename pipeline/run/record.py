@@ -33,7 +33,6 @@ from gristmill.pipeline.store.records import (
     FileRef,
     Files,
     MapTask,
-    PagesTask,
     Partition,
     PhaseResult,
     StageMetrics,
@@ -89,8 +88,6 @@ class Findings:
     cards: set[str] = field(default_factory=set)  # of data sets; written last, out of the record
     # By source of which only parts were read, what each of them gave.
     parts_read: dict[str, dict[str, PartRead]] = field(default_factory=dict)
-    # By stage that extracts, looks at a few of its pages.
-    pages: dict[str, list[PagesTask]] = field(default_factory=dict)
     not_shown: dict[str, list[str]] = field(default_factory=dict)  # by stage, what its report lacks, and why
     # By stage that scores or cuts by scores, the documents that it had.
     scored: dict[str, tuple[Step, list[Partition]]] = field(default_factory=dict)

@@ -53,7 +53,6 @@ from gristmill.pipeline.progress.progress import UI, ProgressRecorder, Watcher, 
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.fingerprint import changes, made_before, shown
 from gristmill.pipeline.recipe.recipe import Recipe, Step
-from gristmill.pipeline.report_data.pages import task_of_pages
 from gristmill.pipeline.report_data.survey import Look
 from gristmill.pipeline.run.alarms import alarms, alarms_of_run, alarms_of_stages
 from gristmill.pipeline.run.dry_run import manifest_before
@@ -79,11 +78,8 @@ from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.lock import one_run_at_a_time
 from gristmill.pipeline.store.partitions import StoredDocuments, publish
 from gristmill.pipeline.store.records import (
-    Failure,
     FileRef,
     MapTask,
-    PageSample,
-    PagesResult,
     Partition,
     Phase,
     PhaseResult,
@@ -96,7 +92,7 @@ from gristmill.pipeline.store.storage import REQUESTS, Store, json_bytes, reques
 from gristmill.pipeline.tasks.bound_rule import without_poison
 from gristmill.pipeline.tasks.rewrites import conform_tasks, task_of_numbers, with_numbers
 from gristmill.stages.contract import kind_of
-from gristmill.stages.stage import CannotRun, Global, Map, Sink
+from gristmill.stages.stage import CannotRun, Global, Sink
 
 SLOW_PREPARATION = 3.0  # seconds worth a word
 
@@ -237,13 +233,7 @@ class Execution:
             from gristmill.pipeline.report_data.survey import survey_segments
 
             survey_segments(self.store, journal.keep, self.engine.report, self.not_shown)
-            pages: dict[str, list[PageSample]] = {}
-            for name, tasks in self.findings.pages.items():
-                for result in self.engine.report(tasks):
-                    if isinstance(result, Failure):
-                        self.not_shown(name, f"pages: {result.message}")
-                    pages.setdefault(name, []).extend(result.pages if isinstance(result, PagesResult) else ())
-            self.write_reports(record, pages, self.engine.report)
+            self.write_reports(record, self.engine.report)
         else:
             record = before
         self.retire()
@@ -383,7 +373,6 @@ class Execution:
         self.publish_sinks(segment)
         self.note_rules(segment, sorted(found.ruled, key=lambda ruled: str(ruled[1].key)))
         self.finish(segment, parts, segment.fingerprint_with_rules(self.recipe))
-        self.look_at_pages(segment, parts)
         for step in segment.works:
             self.findings.note_scores(step.called, step, [found.measured[key] for key in sorted(found.measured)])
 
@@ -412,15 +401,6 @@ class Execution:
             phase = phases[task.key]
             self.journal.add(phase, replace(done[phase], files=done[phase].files | rewritten))
             self.findings.take_files(rewritten)
-
-    def look_at_pages(self, segment: Segment, parts: list[Partition]) -> None:
-        """Have some pages, extracted and whole, looked at for the report, of a segment that extracts what it reads."""
-        stages = [s.called for s in segment.steps if isinstance(s.stage, Map) and s.stage.shows_pages]
-        if segment.source is not None and stages:
-            files = {file.path: file for file in self.inputs[segment.source.name].files}
-            task = task_of_pages(segment, self.recipe, self.store, parts, files)
-            if task is not None and (task.task in self.journal.done or self.is_there(task.part)):
-                self.findings.pages.setdefault(stages[0], []).append(task)
 
     def note_rules(self, segment: Segment, ruled: Sequence[tuple[Phase, Partition, PhaseResult]]) -> None:
         """What the rules of a segment decide on, and where it is stored, for `tune` and the report: without documents
@@ -567,12 +547,10 @@ class Execution:
             record = replace(record, alarms=[*loud, *alarms_of_run(record, findings.metrics)])
         return record
 
-    def write_reports(self, record: RunRecord, pages: dict[str, list[PageSample]], look: Look) -> None:
+    def write_reports(self, record: RunRecord, look: Look) -> None:
         if self.store.exists(SUMMARY):
             remove_stale_summary(self.store, record, self.findings.sink_files, self.ui.note)
-        write_reports(
-            self.store, self.journal, self.recipe, self.plan, self.findings, record, pages, self.not_shown, look
-        )
+        write_reports(self.store, self.journal, self.recipe, self.plan, self.findings, record, self.not_shown, look)
 
     def not_shown(self, name: str, what: str) -> None:
         """Note a part of a stage's report that could not be made. The run goes on."""
