@@ -22,7 +22,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from gristmill.shards.card_text import plain as as_markdown_text, table as markdown_table
-from gristmill.stages.figures import Bar, Block, Column, FactList, Plane, Table, Warnings, as_text
+from gristmill.stages.figures import Bar, Block, Column, FactList, Table, Warnings, as_text
 from gristmill.stages.formatting import one_line, plain
 
 __all__ = ["Bar", "Column", "Table", "TerminalTable", "as_html", "as_markdown", "cell", "render_block", "row_bar"]
@@ -165,8 +165,7 @@ def render_block(block: Block) -> list[RenderableType]:
         return [*title, pairs]
     if isinstance(block, Warnings):
         return [Text(f"warning: {one_line(line)}", style="bold red") for line in block.lines]
-    table = block.table if isinstance(block, Plane) else block
-    return [TerminalTable.showing(table)] if isinstance(table, Table) else []
+    return [TerminalTable.showing(block)] if isinstance(block, Table) else []
 
 
 # --- page -------------------------------------------------------------------------------------------------------------

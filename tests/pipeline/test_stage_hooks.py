@@ -24,11 +24,6 @@ from gristmill.pipeline.report_data.figures import kept_figures
 from gristmill.stages.figures import (
     Block,
     FactList,
-    HeatCell,
-    HeatMap,
-    PagePairs,
-    Plane,
-    Point,
     Samples,
     Sentence,
     StageFigures,
@@ -189,10 +184,9 @@ def test_figures_do_not_count_in_fingerprints() -> None:
 def test_every_block_goes_into_report_json_and_back() -> None:
     table = Table.of("t", ("a", "b"), [("x", "1")], bars=[0.5], note="n")
     blocks: list[Block] = [
-        FactList("t", [("a", "b")]), Warnings(["w"]), table, Plane([Point("chosen", "p", 0.5, 0.25)], table), Sentence("s"),
+        FactList("t", [("a", "b")]), Warnings(["w"]), table, Sentence("s"),
         count_bars("c", "h", [("a", 1)], 2),
-        TextPair("1", None, "a", "2", None, "b", "0.900"), PagePairs([{"uid": "1"}]),
-        HeatMap("t", "b", "a", ["x"], ["y"], [HeatCell("x", "y", 1, ("1 %", "2×"), "w")]),
+        TextPair("1", None, "a", "2", None, "b", "0.900"),
         Samples("t", [("x", [("1", "https://a.example", "text")])]),
     ]  # fmt: skip
     figures = StageFigures("title", blocks, "mix")
