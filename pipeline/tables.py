@@ -1,4 +1,4 @@
-"""How a table looks: in a terminal (and in a notebook, which shows what a terminal would), on a page, in Markdown.
+"""How a table looks: in a terminal (and in a notebook, which shows what a terminal would), and on a page.
 
 In a terminal a table is as wide as it needs to be, and never wider than the terminal. Numbers are never wrapped. Where
 a table is too wide, columns of text become narrower where that adds the fewest lines, but for their longest word: rich
@@ -21,11 +21,10 @@ from rich.segment import Segment
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from gristmill.shards.card_text import plain as as_markdown_text, table as markdown_table
 from gristmill.stages.figures import Bar, Block, Column, FactList, Table, Warnings, as_text
 from gristmill.stages.formatting import one_line, plain
 
-__all__ = ["Bar", "Column", "Table", "TerminalTable", "as_html", "as_markdown", "cell", "render_block", "row_bar"]
+__all__ = ["Bar", "Column", "Table", "TerminalTable", "as_html", "cell", "render_block", "row_bar"]
 GAP = 2  # blanks between columns
 LONGEST_WORD = 34  # cells that a word may claim
 Justify: TypeAlias = Literal["left", "right"]
@@ -264,14 +263,3 @@ def row_bar(pieces: Bar) -> Markup:
             )
         at += width
     return tag("svg", Markup("").join(parts), "row-bar", aria_hidden="true")
-
-
-# --- Markdown ---------------------------------------------------------------------------------------------------------
-
-
-def as_markdown(table: Table, most: int) -> str:
-    """Its first rows, without its title."""
-    head = [column.name if column.kind == "text" else f"{column.name}:" for column in table.columns]
-    rows = [[as_markdown_text(text) for text in table.texts(row)] for row in table.rows[:most]]
-    more = f"\n\nThe first {most:,} of {len(table.rows):,}." if len(table.rows) > most else ""
-    return markdown_table(head, rows) + more

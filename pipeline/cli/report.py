@@ -28,8 +28,8 @@ def report(
         str | None,
         typer.Option(
             "--for",
-            help="write the public summary of training content, Croissant metadata and a card instead, by the template"
-            " of eu (the AI Act's Article 53(1)(d))",
+            help="write the public summary of training content instead, by the template of eu (the AI Act's Article"
+            " 53(1)(d))",
         ),
     ] = None,
     documents: Annotated[
@@ -106,7 +106,7 @@ def compare(out: str, other: str, to: str | None, as_json: bool) -> None:
 def summarize(out: str, law: str, documents: str | None, synthetic: Sequence[str], as_json: bool) -> None:
     from gristmill.pipeline.formatting import as_json as in_json
     from gristmill.pipeline.look.run_folder import RunFolder
-    from gristmill.pipeline.summary.files import CROISSANT, NO_CROISSANT, render, write_summary
+    from gristmill.pipeline.summary.files import render, write_summary
 
     made, paths = write_summary(RunFolder(out), law, documents, synthetic)
     if as_json:
@@ -115,8 +115,6 @@ def summarize(out: str, law: str, documents: str | None, synthetic: Sequence[str
     console().print(render(made))
     for path in paths:
         console().print(f"wrote: {escape(address(out, path))}", soft_wrap=True)
-    if CROISSANT not in paths:
-        console().print(escape(NO_CROISSANT), soft_wrap=True)
 
 
 def write(store: Store, name: str, page: str) -> None:
