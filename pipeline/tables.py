@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Literal, TypeAlias
 
 from markupsafe import Markup
@@ -175,16 +174,10 @@ def as_html(table: Table) -> Markup:
     number. Everything is escaped, and harmless."""
     columns = table.columns
     track = next((place for place, column in enumerate(columns) if column.kind != "text"), len(columns))
-    begins = [
-        column.group if column.group and (place == 0 or columns[place - 1].group != column.group) else ""
-        for place, column in enumerate(columns)
-    ]
-    names = [
-        tag("th", column.name, looks(column, begin), scope="col") for column, begin in zip(columns, begins, strict=True)
-    ]
+    names = [tag("th", column.name, look_of(column), scope="col") for column in columns]
     lines = []
     for at, row in enumerate(table.rows):
-        texts = zip(table.texts(row), columns, begins, strict=True)
+        texts = zip(table.texts(row), columns, strict=True)
         cells = [html_cell(place, *each, alone=track == 1) for place, each in enumerate(texts)]
         if table.bars:
             bars = Markup("").join(map(row_bar, table.bars[at]))
@@ -192,21 +185,16 @@ def as_html(table: Table) -> Markup:
         lines.append(tag("tr", Markup("").join(cells)))
     if table.bars:
         names.insert(track, Markup("<td></td>"))
-    grouped = any(begins)
-    halves = not grouped and (len(columns) - track) % 2 == 0
-    head = [heads_of_groups(table, track)] if grouped else []
-    head.append(tag("tr", Markup("").join(names)))
     return PAGE.format(
-        look=" grouped" if grouped else " halves" if halves else "",
         title=plain(table.title),
-        head=Markup("").join(head),
+        head=tag("tr", Markup("").join(names)),
         body=Markup("\n").join(lines),
         note=tag("p", table.note, "soft note") if table.note else "",
     )
 
 
 PAGE = Markup("""\
-<figure class="stacked{look}">
+<figure class="stacked">
 <div class="scroll" role="group" aria-label="{title}" tabindex="0">
 <table><caption>{title}</caption>
 <thead>{head}</thead>
@@ -226,30 +214,18 @@ def tag(name: str, content: str, look: str = "", **attributes: str) -> Markup:
     return Markup("<{name}{written}>{inside}</{name}>").format(name=name, written=written, inside=inside)
 
 
-def looks(column: Column, begin: str) -> str:
-    return " ".join(look for look, wanted in (("n", column.kind != "text"), ("begins", begin)) if wanted)
+def look_of(column: Column) -> str:
+    return "" if column.kind == "text" else "n"
 
 
-def html_cell(place: int, text: str, column: Column, begin: str, alone: bool) -> Markup:
+def html_cell(place: int, text: str, column: Column, alone: bool) -> Markup:
     """The first column is the head of its row; `alone` where it is the only one of text."""
     if place == 0:
         named = {} if alone else {"data_head": column.name}
         return tag("th", text, scope="row", dir="auto", **named)
     if column.kind == "text":
         return tag("td", text, dir="auto", data_head=column.name)
-    look = looks(column, begin) + (" change" if column.name == "change" else "")
-    return tag("td", text, look, data_head=column.name, **({"data_group": begin} if begin else {}))
-
-
-def heads_of_groups(table: Table, track: int) -> Markup:
-    runs = [(group, len(list(columns))) for group, columns in groupby(table.columns, lambda column: column.group)]
-    cells = []
-    for place, (group, width) in enumerate(runs):
-        width += bool(table.bars) and place == 0  # of the bars, behind the text
-        cells.append(
-            tag("th", group, scope="colgroup", colspan=str(width)) if group else tag("td", "", colspan=str(width))
-        )
-    return tag("tr", Markup("").join(cells), "groups")
+    return tag("td", text, look_of(column), data_head=column.name)
 
 
 def row_bar(pieces: Bar) -> Markup:

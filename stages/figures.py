@@ -41,7 +41,6 @@ class Column:
 
     name: str
     kind: Literal["text", "number", "share"] = "number"
-    group: str = ""  # columns side by side of one group stand under its name
     spare: int = 0  # where a terminal is too narrow, the column with 1 goes first
 
 

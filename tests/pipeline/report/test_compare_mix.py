@@ -104,25 +104,18 @@ def read_of(out: Path) -> set[int]:
 def test_the_funnel_has_text_and_tokens(mixed: tuple[Path, Path]) -> None:
     """Of all sources together, as each run's own overview has them."""
     found = compare(*map(RunFolder, mixed))
-    table = funnel(found).tables[0]
-    assert [column.group for column in table.columns][1::3] == ["documents", "text", "tokens"] and "~" in table.note
-    rows = {row[0]: row for row in table.rows}
+    text, tokens, _ = ({row[0]: row[1:] for row in table.rows} for table in funnel(found).folded)
+    assert "~" in funnel(found).folded[1].note
     for side, seen in enumerate(run.overview for run in found.runs):
-        row = rows["mix"]
-        assert (
-            row[4 + side] == as_bytes(seen.totals.text_bytes)
-            and row[7 + side] == as_tokens(seen.totals.tokens, True) != "–"
-        )
+        assert text["mix"][side] == as_bytes(seen.totals.text_bytes)
+        assert tokens["mix"][side] == as_tokens(seen.totals.tokens, True) != "–"
         levels = [level for level in seen.funnel.levels if level.stage == "gopher_quality"]
-        assert len(levels) == 2 and rows["gopher_quality"][4 + side] == as_bytes(
-            sum(level.text_bytes or 0 for level in levels)
-        )
-        assert rows["gopher_quality"][7 + side].startswith("~")
+        assert len(levels) == 2
+        assert text["gopher_quality"][side] == as_bytes(sum(level.text_bytes or 0 for level in levels))
+        assert tokens["gopher_quality"][side].startswith("~")
         until = [level.stage for level in seen.funnel.levels].index("repair")  # which books alone pass
         crawl = [level for level in seen.funnel.levels[:until] if level.source == "crawl"][-1]
-        assert rows["repair"][4 + side] == as_bytes(
-            (crawl.text_bytes or 0) + (seen.funnel.levels[until].text_bytes or 0)
-        )
+        assert text["repair"][side] == as_bytes((crawl.text_bytes or 0) + (seen.funnel.levels[until].text_bytes or 0))
     b = plain(found)["b"]
     drawn = sum(level["tokens"] for level in b["funnel"] if level["stage"] == "mix")
     assert drawn == b["totals"]["tokens"] == found.runs[1].overview.totals.tokens
