@@ -46,8 +46,6 @@ from gristmill.pipeline.report.page import (
 from gristmill.pipeline.tables import Bar, Table, TerminalTable, as_html
 
 LONG = 6  # entries of a list that are shown as they are
-PRINTED = 5  # ways whose documents are printed, folded or not
-LONG_TABLE = 150  # rows of a folded table, above which it is not printed
 ROWS = 20  # of a table in a terminal; compare.html has all
 STRIPES = (
     ("kept-shape", "kept in both"),
@@ -321,11 +319,11 @@ def page_of(found: Comparison) -> str:
 def on_page(section: Section) -> PageSection:
     html = paragraphs(section.lines) + key_of(section.colours) + tables(*section.tables)
     for table in section.folded:
-        html += fold(table.title, as_html(table), "long" if len(table.rows) > LONG_TABLE else "")
+        html += fold(table.title, as_html(table))
     for number, way in enumerate(way for way in section.ways if way.examples):
         title = f"{way.a} in A, {way.b} in B: {len(way.examples)} of {way.documents:,}"
         examples = fragment(EXAMPLES, {"way": way, "look": "went" if way.dropped_by == "B" else "stays"})
-        html += fold(title, examples, "long" if number >= PRINTED else "", is_open=number == 0)
+        html += fold(title, examples, is_open=number == 0)
     return PageSection(section.key, section.title, html)
 
 

@@ -54,7 +54,6 @@ WORDS = ("adopt", "reject", "disagree", "inconclusive", "failed", "not run")  # 
 MARKS = {"adopt": "✓", "reject": "✕", "disagree": "≠", "inconclusive": "?", "failed": "!", "not run": "–"}
 ROLES = ("target", "guard", "reported")
 BEST = 10  # proxy runs that are shown
-LONG = 150  # runs, above which they are not printed
 NAMED = 8  # runs without a curve
 TOGETHER = 5  # arms in one drawing, beside the control
 POINTS = 300  # of a curve; more than a screen shows
@@ -145,7 +144,7 @@ def differences_section(record: AblationRecord, order: Sequence[str]) -> Section
         return None
     numbers = tables(differences(record, order), measures(record))
     html = Markup("").join(map(forest, plots))
-    html += fold("All differences in numbers, and what was measured", numbers, long_if_many(record))
+    html += fold("All differences in numbers, and what was measured", numbers)
     return Section("differences", "Differences to the control", html, "Differences")
 
 
@@ -158,23 +157,13 @@ def curves_section(record: AblationRecord, metrics: Mapping[str, JobMetrics], or
 
 
 def cost_section(record: AblationRecord, metrics: Mapping[str, JobMetrics], order: Sequence[str]) -> Section:
-    html = tables(costs(record, metrics, order)) + fold("Every run", tables(jobs(record)), long_if_many(record))
-    return Section("cost", "Cost", html)
+    return Section("cost", "Cost", tables(costs(record, metrics, order)))
 
 
 def settings_section(record: AblationRecord, order: Sequence[str]) -> Section:
-    machine = [*flat(record.get("machine") or {}).items(), *(record.get("versions") or {}).items()]
-    parts = [
-        tables(sets(record)),
-        fold("How often each arm goes through each set", tables(epochs(record, order))),
-        fold("The plan, with every default", settings(flat(record.get("plan") or {}).items())),
-        fold("Machine and versions", settings(machine)),
-    ]
-    return Section("settings", "Settings", Markup("").join(parts))
-
-
-def long_if_many(record: AblationRecord) -> str:
-    return "long" if len(jobs_of(record)) > LONG else ""
+    plan = settings(flat(record.get("plan") or {}).items())
+    html = fold("How often each arm goes through each set", tables(epochs(record, order)))
+    return Section("settings", "Settings", html + fold("The plan, with every default", plan))
 
 
 def jobs_of(record: AblationRecord) -> list[JobRecord]:
@@ -578,25 +567,6 @@ def sum_of(amounts: Sequence[float | None]) -> float | None:
     return sum(stated) if stated and len(stated) == len(amounts) else None
 
 
-def jobs(record: AblationRecord) -> Table:
-    rows = [
-        (
-            str(job["arm"]),
-            seed_of(job),
-            str(job["status"]),
-            plain(job["loss"]),
-            as_number(job["updates"]),
-            as_number(job["tokens"]),
-            as_seconds(job["seconds"]),
-            energy(job["joules"]),
-            str(job["device"] or "–"),
-        )
-        for job in jobs_of(record)
-    ]
-    head = ("arm", "seed", "state", "loss", "updates", "tokens", "time", "energy", "device")
-    return Table.of("Every run", head, rows, words=3)
-
-
 def seed_of(job: JobRecord) -> str:
     """The seed of a run, and what else tells it from the others."""
     parts = [str(job["seed"])]
@@ -618,20 +588,6 @@ def epochs(record: AblationRecord, order: Sequence[str]) -> Table:
     return Table.of("Epochs", ("arm", "set", "of its tokens", "epochs"), rows, words=2)
 
 
-def sets(record: AblationRecord) -> Table:
-    rows = [
-        (
-            str(name),
-            str(entry["folder"]),
-            "–" if entry["share"] is None else share(entry["share"]),
-            as_number(entry["rows"]),
-            as_number(entry["tokens"]),
-        )
-        for name, entry in (record.get("sets") or {}).items()
-    ]
-    return Table.of("Sets of token shards", ("set", "folder", "taken", "rows", "tokens"), rows, words=2)
-
-
 # --- in the report of a run -------------------------------------------------------------------------------------------
 
 
@@ -649,30 +605,16 @@ def ablations(folder: RunFolder) -> Markup:
 
 
 def verdicts_of(record: AblationRecord, name: str) -> Markup:
-    """A table of arms; `why` has what else is beyond chance, on sets that are only reported."""
-    arms = [verdict_of(arm, record) for arm in record.get("arms") or []]
-    heads = tuple(dict.fromkeys(head for arm in arms for head, _ in arm.figures))
-    rows = []
-    for arm in arms:
-        why = "; beside it: ".join([arm.why, *([", ".join(what for _, what in arm.beside)] if arm.beside else [])])
-        figures = dict(arm.figures)
-        rows.append((arm.name, f"{arm.mark} {arm.word}", why, *(figures.get(head, "–") for head in heads)))
-    protocol: ProtocolRecord = record.get("protocol") or {}
-    values = {
-        "record": record,
-        "page": f"{PLACE}/{quote(name, safe='')}/ablation.html",
-        "how": f"{protocol.get('name')}, {as_number(record.get('tokens'))} tokens a run,"
-        f" {len(record.get('seeds') or [])} seeds",
-        "table": as_html(Table.of("Arm less control", ("arm", "verdict", "why", *heads), rows, words=3)),
-    }
-    return fragment(IN_REPORT, values)
+    """What its arms came to, and the way to its page."""
+    arms = sorted((verdict_of(arm, record) for arm in record.get("arms") or []), key=lambda arm: WORDS.index(arm.word))
+    values = {"record": record, "page": f"{PLACE}/{quote(name, safe='')}/ablation.html", "arms": arms}
+    return fragment(IN_REPORT, values | {"result": counted(arms)})
 
 
 IN_REPORT = """\
 <h3 dir="auto"><a href="{{ page }}">{{ record.name }}</a></h3>
-{% if record.description %}<p dir="auto">{{ record.description }}</p>{% endif %}
-<p class="soft">{{ how }}</p>
-{{ table }}
+<p class="soft">{{ result }}</p>
+<dl class="settings">{% for arm in arms %}<dt>{{ arm.mark }} {{ arm.word }}</dt><dd dir="auto">{{ arm.name }}: {{ arm.why }}</dd>{% endfor %}</dl>
 """
 
 

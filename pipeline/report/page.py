@@ -112,13 +112,10 @@ def settings(pairs: Iterable[tuple[str, str]], look: str = "mono") -> Markup:
     return fragment("{{ parts.settings(pairs, look) }}", {"pairs": list(pairs), "look": look})
 
 
-def fold(title: str, content: Markup, look: str = "", is_open: bool = False) -> Markup:
-    """Content behind a line that unfolds it; `long` is not printed."""
-    template = (
-        '<details class="fold{{ " " ~ look if look }}"{{ " open" if is_open }}><summary dir="auto">{{ title }}</summary>'
-        "{{ content }}</details>\n"
-    )
-    return fragment(template, {"title": title, "content": content, "look": look, "is_open": is_open})
+def fold(title: str, content: Markup, is_open: bool = False) -> Markup:
+    """Content behind a line that unfolds it."""
+    template = '<details class="fold"{{ " open" if is_open }}><summary dir="auto">{{ title }}</summary>{{ content }}</details>\n'
+    return fragment(template, {"title": title, "content": content, "is_open": is_open})
 
 
 def tables(*found: Table) -> Markup:

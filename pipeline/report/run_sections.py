@@ -131,8 +131,8 @@ def overview(data: ReportData) -> Section:
     parts = [
         facts(pairs),
         paragraphs([" ".join(notes)], "soft note") if notes else Markup(""),
-        fold("Machine and versions", settings([*machine, *sorted(run.versions.items())]), "long"),
-        fold("Recipe", fragment("<pre>{{ recipe }}</pre>", {"recipe": recipe}), "long"),
+        fold("Machine and versions", settings([*machine, *sorted(run.versions.items())])),
+        fold("Recipe", fragment("<pre>{{ recipe }}</pre>", {"recipe": recipe})),
     ]
     return Section("overview", "Overview", Markup("").join(parts))
 

@@ -142,13 +142,3 @@ def test_a_phone_shows_every_number_without_scrolling(tmp_path: Path, mixed: tup
 
 
 BEYOND = """[...document.querySelectorAll('.scroll')].filter(its => its.scrollWidth > its.clientWidth).map(its => its.getAttribute('aria-label'))"""
-
-
-def test_paper_shows_what_is_folded(tmp_path: Path, mixed: tuple[Path, Path]) -> None:
-    page = tmp_path / "compare.html"
-    page.write_text(page_of(compare(*map(RunFolder, mixed))), encoding="utf-8")
-    with opened(page) as found:
-        folded = found.page.locator("details:not([open]) table").first
-        assert folded.count() == 1 and not folded.is_visible()
-        found.page.emulate_media(media="print")
-        assert folded.bounding_box()["height"] > 100
