@@ -12,7 +12,7 @@ from gristmill.pipeline.look.run_folder import Told
 from gristmill.pipeline.look.stage_view import SampleDocument
 from gristmill.pipeline.report.blocks import drawn
 from gristmill.pipeline.report.page import Section, fold, fragment, paragraphs, settings, tables
-from gristmill.pipeline.report.run_sections import COUNTS, ReportData, as_one, as_text
+from gristmill.pipeline.report.run_sections import COUNTS, ReportData, as_text
 from gristmill.pipeline.report.what_if import HOW_DRAWN, languages, signals_of_stage
 from gristmill.pipeline.report_data.figures import figures_of
 from gristmill.pipeline.store.run_records import StageRecord
@@ -51,16 +51,9 @@ class StagePart:
 
 
 def stage_by_stage(data: ReportData) -> Section:
-    parts = {stage.name: stage_part(stage, data) for stage in data.run.stages}
-    folded, single = data.folded, [parts[stage.name] for stage in data.single]
-    values = {
-        "single": single,
-        "folded": [parts[stage.name] for stage in folded],
-        "readers": as_one(folded) if folded else None,
-        "how_drawn": HOW_DRAWN if data.surveys else "",
-    }
-    entries = [("stage-readers", f"{len(folded)} sources")] if folded else []
-    entries += [(part.anchor, part.stage.name) for part in single]
+    parts = [stage_part(stage, data) for stage in data.run.stages]
+    values = {"parts_of_stages": parts, "how_drawn": HOW_DRAWN if data.surveys else ""}
+    entries = [(part.anchor, part.stage.name) for part in parts]
     return Section("stages", "Stage by stage", fragment(STAGES, values), "Stages", entries=entries)
 
 
@@ -142,30 +135,22 @@ def blocks_of(figures: StageFigures) -> Markup:
 
 
 STAGES = """\
-{% macro head(stage, heading) %}<summary><{{ heading }}>{{ stage.name }}</{{ heading }}> <span class="soft">{{ stage.kind }} · {{ stage.count.docs_in | number }} in, {{ stage.count.kept | number }} kept ({{ share(stage.count.kept, stage.count.docs_in) }})</span></summary>{% endmacro %}
 {% macro documents(title, found, look) %}
 <details class="samples"><summary>{{ title }} <span class="soft">({{ found | length }})</span></summary>
 {% for its in found %}{{ parts.sample(look, (its.uid or 'no uid') ~ (' · ' ~ its.source if its.source else ''), its.url, its.detail, its.pieces) }}{% endfor %}
 </details>
 {% endmacro %}
-{% macro part(its, heading) %}
+{{ how_drawn }}
+{% for its in parts_of_stages %}
 <details class="stage" id="{{ its.anchor }}"{{ ' open' if its.stage.drops }}>
-{{ head(its.stage, heading) }}
+<summary><h3>{{ its.stage.name }}</h3> <span class="soft">{{ its.stage.kind }} · {{ its.stage.count.docs_in | number }} in, {{ its.stage.count.kept | number }} kept ({{ share(its.stage.count.kept, its.stage.count.docs_in) }})</span></summary>
 <div>
 {{ its.about }}
 {% for title, html in its.parts %}{% if title %}<h4>{{ title }}</h4>{% endif %}{{ html }}{% endfor %}
 {% for reason, found in its.samples %}{{ documents('Samples: ' ~ reason, found, 'went') }}{% endfor %}
 {% if its.stays %}{{ documents('Samples of what stays after these rules', its.stays, 'stays') }}{% endif %}
 </div></details>
-{% endmacro %}
-{{ how_drawn }}
-{% if folded %}
-<details class="stage group" id="stage-readers">
-{{ head(readers, 'h3') }}
-<div>{% for its in folded %}{{ part(its, 'h4') }}{% endfor %}</div>
-</details>
-{% endif %}
-{% for its in single %}{{ part(its, 'h3') }}{% endfor %}
+{% endfor %}
 """
 
 
