@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
+from rich.console import Group
 from rich.text import Text
 
 from gristmill.pipeline.compare.compare import compare, plain
@@ -24,7 +25,7 @@ from gristmill.pipeline.look.history import history
 from gristmill.pipeline.look.run_folder import NotFound, RunFolder
 from gristmill.pipeline.look.show_history import render_history
 from gristmill.pipeline.report.build import build_report
-from gristmill.pipeline.report_data.histograms import cuts_of, merged_signal
+from gristmill.pipeline.report_data.histograms import side_by_side
 from gristmill.pipeline.run.estimate import estimate, workers_of
 from gristmill.pipeline.summary.files import render as render_summary, write_summary
 from gristmill.pipeline.tables import TerminalTable
@@ -73,13 +74,16 @@ class Run:
         return View(answer, tuning.render(answer))
 
     def signal(self, name: str) -> View:
-        """How a signal is distributed over the documents that rules saw, in all segments, and where rules cut it."""
+        """How a signal is distributed over the documents that rules saw, and where rules cut it. Sources with rules of
+        their own have histograms of their own."""
         surveys = self._folder.surveys
-        known = sorted({known for survey in surveys for known in survey["signals"]})
+        known = sorted({known for survey in surveys for known in survey.signals})
         if name not in known:
             raise NotFound(f"this run has no histogram of {one_line(name)!r}{nearest(name, known)}")
-        signal = merged_signal(name, surveys)
-        return View(signal, render_signal(name, signal, cuts_of(name, surveys)))
+        having = side_by_side([survey for survey in surveys if name in survey.signals])
+        data = [{"sources": survey.sources, **asdict(survey.signals[name])} for survey in having]
+        titles = [name] if len(having) == 1 else [f"{name}, of {', '.join(survey.sources)}" for survey in having]
+        return View(data, Group(*(render_signal(name, *each) for each in zip(having, titles, strict=True))))
 
     def kept(self, sink: str | None = None, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
         """The documents that a sink (`write` unless named) has written, one after the other."""

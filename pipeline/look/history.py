@@ -440,7 +440,7 @@ def why_it_went(folder: RunFolder, segment: str, key: str, verdicts: str, row: i
         if {answer.reason for answer in answered} == set(of_stage):
             held += answered
         elif of_stage:
-            held += from_survey(folder, stage, of_stage, [cut for cut in cuts if cut["stage"] == stage], part, row)
+            held += from_survey(folder, stage, of_stage, [cut for cut in cuts if cut.stage == stage], part, row)
     return held
 
 
@@ -462,8 +462,8 @@ def stored_reasons(folder: RunFolder, verdicts: str, row: int) -> dict[str, list
 def cuts_of(folder: RunFolder) -> list[CutCounts]:
     """The thresholds that the survey of a run found, each once: where sources have segments of their own, a rule that
     they share is in each."""
-    cuts = [cut for survey in folder.surveys for cut in survey["cuts"]]
-    return list({(cut["stage"], cut["field"], cut["signal"], cut["side"]): cut for cut in cuts}.values())
+    cuts = [cut for survey in folder.surveys for cut in survey.cuts]
+    return list({(cut.stage, cut.field, cut.signal, cut.side): cut for cut in cuts}.values())
 
 
 def from_survey(
@@ -473,14 +473,14 @@ def from_survey(
     values: Row = {}
     files = [part.documents, *part.signals] if part is not None else []
     for file in (file for file in files if file is not None):
-        taken = rows_of(folder.open, file.path, [row], {str(cut["signal"]) for cut in cuts})
+        taken = rows_of(folder.open, file.path, [row], {cut.signal for cut in cuts})
         values |= {name: taken.column(name)[0].as_py() for name in taken.column_names}
     beyond = []
     for cut in cuts:
-        value, low, limit = values.get(str(cut["signal"])), cut["side"] == "low", cut["value"]
+        value, low, limit = values.get(cut.signal), cut.side == "low", cut.value
         if isinstance(value, int | float) and (value < limit if low else value > limit):
-            signal, field = str(cut["signal"]), str(cut["field"])
-            beyond.append(Held(stage, None, signal, value, SIGNS[cut["side"]], limit, field, signal))
+            signal, field = cut.signal, cut.field
+            beyond.append(Held(stage, None, signal, value, SIGNS[cut.side], limit, field, signal))
     if len(beyond) == len(reasons) == 1:
         return [replace(beyond[0], reason=reasons[0])]
     return [*(Held(stage, reason) for reason in reasons), *beyond]

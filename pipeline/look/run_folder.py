@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -307,13 +307,13 @@ class RunFolder:
     @cached_property
     def surveys(self) -> list[SurveyRecord]:
         """Histograms and thresholds of each segment, as its first rules come in the run."""
-        place = {name: number for number, name in enumerate(self.stage_names)}
-        from gristmill.pipeline.report_data.survey import VERSION  # with rules and their kernels
+        from gristmill.pipeline.report_data.histograms import SurveyRecord  # with rules and their kernels
 
-        found = self._of_segments("survey.json", lambda data: cast("SurveyRecord", data))
+        place = {name: number for number, name in enumerate(self.stage_names)}
+        found = self._of_segments("survey.json", lambda data: read_as(SurveyRecord, data))
         return sorted(
-            (survey for survey in found.values() if survey.get("version") == VERSION),  # else no slider could move it
-            key=lambda survey: (min((place.get(name, 0) for name in survey["rules"]), default=0), survey["segment"]),
+            found.values(),
+            key=lambda survey: (min((place.get(name, 0) for name in survey.rules), default=0), survey.segment),
         )
 
     # --- rejects ------------------------------------------------------------------------------------------------------

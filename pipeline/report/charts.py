@@ -113,10 +113,9 @@ NUMBERS = '<details class="numbers"><summary>Numbers</summary>{{ numbers }}</det
 
 @dataclass(frozen=True)
 class ThresholdMark:
-    """Where a rule cuts a signal: what lies below (`low`) or above (`high`) of `value` goes."""
+    """Where a rule cuts a signal: what lies below (`low`) or above (`high`) of it goes."""
 
     side: Literal["low", "high"]
-    value: float
     place: float  # from 0 to 1, from left to right
     label: str
 
@@ -132,7 +131,6 @@ class Histogram:
     ticks: Sequence[tuple[float, str]]  # place, label
     thresholds: Sequence[ThresholdMark] = ()
     identity: str = ""  # for the script that moves its thresholds
-    knee: float | None = None  # the place from which on the scale is another
     below: Markup = field(default_factory=Markup)  # sliders
 
 
@@ -153,7 +151,6 @@ def histogram(found: Histogram) -> Markup:
         "lines": [(f"{100 * mark.place:.2f}%", mark, *anchored(mark.place)) for mark in found.thresholds],
         "ticks": [(f"{100 * place:.2f}%", label, anchored(place)[0]) for place, label in found.ticks],
         "highest": highest,
-        "knee": None if found.knee is None else f"{100 * found.knee:.2f}%",
         "numbers": as_html(numbers_of_bars(found)),
     }
     return fragment(HISTOGRAM, values)
@@ -193,8 +190,6 @@ HISTOGRAM = (
 <line class="axis" x1="0" x2="100%" y1="{{ box.foot }}" y2="{{ box.foot }}"/>
 {% for x, label, anchor in ticks %}<line class="axis" x1="{{ x }}" x2="{{ x }}" y1="{{ box.foot }}" y2="{{ box.foot + 3 }}"/><text x="{{ x }}" y="{{ box.foot + 15 }}" text-anchor="{{ anchor }}">{{ label }}</text>
 {% endfor %}
-{% if knee %}<text class="break" x="{{ knee }}" y="{{ box.foot + 4 }}" text-anchor="middle">//</text>
-{% endif %}
 {% for x, mark, anchor, shift in lines %}<g data-threshold="{{ loop.index0 }}"><line class="threshold" x1="{{ x }}" x2="{{ x }}" y1="{{ box.above - 2 }}" y2="{{ box.foot }}"/>
 <text class="name" x="{{ x }}" dx="{{ shift }}" y="{{ box.above - 5 }}" text-anchor="{{ anchor }}">{{ mark.label }}</text></g>
 {% endfor %}</svg>

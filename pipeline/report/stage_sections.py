@@ -75,8 +75,8 @@ def stage_part(stage: StageRecord, data: ReportData) -> StagePart:
     stays = [
         SampleDocument.of("", row)
         for survey in data.surveys
-        if list(survey["rules"])[-1:] == [stage.name]
-        for row in survey["kept"]
+        if list(survey.rules)[-1:] == [stage.name]
+        for row in survey.kept
     ]
     return StagePart(stage, data.anchors[stage.name], about(stage, own, report), parts, samples, stays)
 
