@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 
 from gristmill.kernels.base.types import Array, Bytes, Floats, Integers, Mask
 from gristmill.kernels.common.settings import Settings
-from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.report_data.documents import SampleEntry
 from gristmill.pipeline.store.partitions import read_part
 from gristmill.pipeline.store.records import Partition
@@ -71,7 +70,7 @@ class RuleLines:
     """A rule as a recipe has it."""
 
     stage: str
-    settings: JSONObject
+    settings: dict[str, Any]
 
 
 @dataclass(frozen=True)
