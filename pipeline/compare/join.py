@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from gristmill.kernels.base.types import Array, Hashes, Integers
 from gristmill.pipeline.look.overview import Overview, overview
-from gristmill.pipeline.look.run_folder import RunFolder
+from gristmill.pipeline.look.run_folder import RunFolder, one_of
 from gristmill.pipeline.report_data.documents import Row
 from gristmill.pipeline.store.partitions import TOP
 from gristmill.pipeline.store.run_records import RunRecord
@@ -358,19 +358,11 @@ def examples(samples: Mapping[Pair, Sequence[int]], runs: Sequence[ComparedRun])
 
 
 def fill(rows: dict[int, Row], wanted: set[int], run: ComparedRun, files: Sequence[FileOf]) -> None:
-    """What these files hold of documents and is not known yet. uids are read of every file, the rest only of groups of
-    rows that have one."""
+    """What these files hold of documents and is not known yet."""
     for path in (path for _, path in files if wanted):
-        with run.folder.open(path) as file:
-            parquet = pq.ParquetFile(file, pre_buffer=False)
-            columns = ["uid", *(name for name in SHOWN if name in parquet.schema_arrow.names)]
-            for group in range(parquet.num_row_groups):
-                uid = parquet.read_row_group(group, columns=["uid"]).column("uid").to_numpy()
-                places = np.flatnonzero(np.isin(uid, np.array(sorted(wanted), np.uint64)))
-                here = parquet.read_row_group(group, columns=columns).take(places).to_pylist() if len(places) else []
-                for row in here:
-                    rows[row["uid"]] = row | {name: value for name, value in rows[row["uid"]].items() if value}
-                    wanted.discard(row["uid"])
+        for row in run.folder.rows(path, ["uid", *SHOWN], "uid", one_of(*wanted)):
+            rows[row["uid"]] = row | {name: value for name, value in rows[row["uid"]].items() if value}
+            wanted.discard(row["uid"])
 
 
 def example(uid: int, row: Row) -> MovedDocument:

@@ -24,9 +24,9 @@ from gristmill.pipeline.formatting import (
     as_tokens,
 )
 from gristmill.pipeline.inputs.notes import fetches_of, notes_of
-from gristmill.pipeline.look.funnel import Funnel, FunnelStep, Volume
-from gristmill.pipeline.look.overview import written_each
-from gristmill.pipeline.look.published import beside_published, within_of
+from gristmill.pipeline.look.funnel import FunnelStep, Volume
+from gristmill.pipeline.look.overview import Overview, overview_of, written_each
+from gristmill.pipeline.look.published import within_of
 from gristmill.pipeline.look.run_folder import Told
 from gristmill.pipeline.report.charts import SERIES, key_of, series_class
 from gristmill.pipeline.report.page import Section, alarms, facts, fold, fragment, paragraphs, settings, tables
@@ -50,12 +50,12 @@ class ReportData:
     where: str = "OUT"  # the folder, as a command line has it
 
     @cached_property
-    def funnel(self) -> Funnel:
-        return Funnel.of(self.run, self.reports)
+    def seen(self) -> Overview:
+        return overview_of(self.run, self.reports)
 
     @property
     def steps(self) -> list[FunnelStep]:
-        return self.funnel.steps
+        return self.seen.funnel.steps
 
     @cached_property
     def anchors(self) -> dict[str, str]:
@@ -86,21 +86,17 @@ def alarms_of_run(data: ReportData) -> Section | None:
 
 
 def overview(data: ReportData) -> Section:
-    run, steps = data.run, data.steps
-    records = sum(reader.count.docs_in for reader in run.readers)
-    kept = steps[-1].kept if steps else 0
-    left = steps[-1].volume if steps else Volume()
-    peak = max((stage.peak_memory for stage in run.stages if stage.peak_memory), default=None)
+    run, totals = data.run, data.seen.totals
     pairs = [
-        ("records read", as_number(records)),
-        ("documents kept", as_number(kept)),
-        ("kept of read", as_share(kept, records)),
-        ("text kept", None if left.text_bytes is None else as_bytes(left.text_bytes)),
-        ("tokens", None if left.tokens is None else as_tokens(left.tokens, left.counted)),
-        ("bytes read", as_bytes(sum(reader.count.bytes_in or 0 for reader in run.readers))),
+        ("records read", as_number(totals.records)),
+        ("documents kept", as_number(totals.kept)),
+        ("kept of read", as_share(totals.kept, totals.records)),
+        ("text kept", None if totals.text_bytes is None else as_bytes(totals.text_bytes)),
+        ("tokens", None if totals.tokens is None else as_tokens(totals.tokens, totals.tokens_counted)),
+        ("bytes read", as_bytes(totals.bytes_read)),
         ("time", as_seconds(run.seconds)),
-        ("records a second", as_rate(records, run.seconds)),
-        ("peak memory of a worker", as_bytes(peak) if peak else None),
+        ("records a second", as_rate(totals.records, run.seconds)),
+        ("peak memory of a worker", as_bytes(totals.peak_memory) if totals.peak_memory else None),
         ("on disk", None if run.disk_bytes is None else as_bytes(run.disk_bytes)),
     ]
     pairs += [("energy", as_energy(run.joules))] if run.joules is not None else []
@@ -199,11 +195,11 @@ def as_count(volume: Volume) -> str:
 
 def published(data: ReportData) -> Section | None:
     """The run beside what the publishers of its recipe report."""
-    found = beside_published(data.run, data.funnel)
+    found = data.seen.published
     if not found:
         return None
     about = (
-        "What the publishers of this recipe report, and this run. A dash: nobody published it, or the run does not know."
+        "What the publishers of this recipe report, and this run. A dash: the run does not know."
         f" Far off: a share by more than {100 * within_of(data.run):.0f} points, or what stays threefold; a size"
         " threefold, tokens a document twofold."
     )

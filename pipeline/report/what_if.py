@@ -313,7 +313,7 @@ def data_of(data: ReportData) -> Markup:
                 for name in {cut.signal: None for cut in survey.cuts}
             },
             "until": until(survey, data.run),
-            "tokens": tokens_a_unit(survey, data.run, data.funnel.volumes),
+            "tokens": tokens_a_unit(survey, data.run, data.seen.funnel.volumes),
         }
         for survey in data.surveys
     ]
