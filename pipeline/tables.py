@@ -1,14 +1,13 @@
 """How a table looks: in a terminal (and in a notebook, which shows what a terminal would), and on a page.
 
 In a terminal a table is as wide as it needs to be, and never wider than the terminal. Numbers are never wrapped. Where
-a table is too wide, columns of text become narrower where that adds the fewest lines, but for their longest word: rich
-breaks names.
-Heads of several words are set on several lines first.
+a table is too wide, heads of several words are set on several lines, and then the widest column of text becomes
+narrower, but for its longest word: rich breaks names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -26,6 +25,7 @@ from gristmill.stages.formatting import one_line, plain
 __all__ = ["Bar", "Column", "Table", "TerminalTable", "as_html", "cell", "render_block", "row_bar"]
 GAP = 2  # blanks between columns
 LONGEST_WORD = 34  # cells that a word may claim
+NARROW = 8  # cells that text has at least
 Justify: TypeAlias = Literal["left", "right"]
 READABLE = 100  # cells of a column of words on a wide terminal
 
@@ -63,15 +63,13 @@ class TerminalTable(Table):
             natural.pop(spare)
             least.pop(spare)
         room -= GAP * (len(least) - 1)
-        if sum(natural.values()) <= room:
-            return natural
-        widths = {c: max(least[c], wide) if columns[c].kind == "text" else least[c] for c, wide in natural.items()}
-        for limits in (least, {c: min(8, wide) for c, wide in least.items()}):
-            while sum(widths.values()) > room:
-                wide_ones = [c for c in widths if columns[c].kind == "text" and widths[c] > limits[c]]
-                if not wide_ones:
-                    break
-                widths[min(wide_ones, key=lambda c: (more_lines(rows, widths, c), -widths[c]))] -= 1
+        widths = dict(natural)
+        while sum(widths.values()) > room:
+            narrower = [c for c in widths if widths[c] > least[c]]
+            narrower = narrower or [c for c in widths if columns[c].kind == "text" and widths[c] > NARROW]
+            if not narrower:
+                break
+            widths[max(narrower, key=lambda c: (columns[c].kind != "text", widths[c]))] -= 1  # heads of numbers first
         return widths
 
     def least(self, rows: Sequence[Sequence[Cell]], column: int) -> int:
@@ -127,16 +125,6 @@ def length(value: Cell) -> int:
 
 def widest(rows: Sequence[Sequence[Cell]], column: int) -> int:
     return max((length(row[column]) for row in rows), default=0)
-
-
-def more_lines(rows: Sequence[Sequence[Cell]], widths: Mapping[int, int], column: int) -> int:
-    """About how many lines a table grows by where a column loses a cell of its width."""
-    more = 0
-    for row in rows:
-        if (long := length(row[column])) >= widths[column]:
-            now = max(-(-length(row[c]) // width) for c, width in widths.items())
-            more += max(0, -(-long // (widths[column] - 1)) - now)
-    return more
 
 
 def shown(value: Cell, width: int) -> Text:
