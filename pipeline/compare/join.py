@@ -5,8 +5,7 @@ runs into piles on disk of about a million documents; one pile of each run is in
 whatever the size of the runs.
 
 A mix draws at the end, often by chance, so that what it left out says little of the recipe: where a run has one, a
-document is on the side on which it came to the mix, and what the draws changed is counted apart, of the documents that
-reached the mix in both runs.
+document is on the side on which it came to the mix.
 """
 
 from __future__ import annotations
@@ -172,12 +171,12 @@ def records_of(run: ComparedRun, fates: Codes, sources: Codes, limit: int) -> It
     """Every document of a run whose uid is below `limit`; those that were dropped may come twice."""
     for source, path in run.arrived:
         for batch in run.batches(path, ["uid"]):
-            yield records_below(limit, batch, fates[KEPT], sources[source])
+            yield records_below(limit, batch, fates[run.before_mix(KEPT)], sources[source])
     for stage, path in run.rejects:
         for batch in run.batches(path, ["uid", "source", "reason"]):
             batch = batch.filter(pc.is_valid(batch.column("uid")))  # a record that was skipped never was a document
             reasons, of_row = encoded(batch.column("reason"))
-            fate = np.array([fates[Fate(stage, reason)] for reason in reasons], int)[of_row]
+            fate = np.array([fates[run.before_mix(Fate(stage, reason))] for reason in reasons], int)[of_row]
             names, of_row = encoded(batch.column("source"))
             yield records_below(limit, batch, fate, np.array([sources[name] for name in names], int)[of_row])
 
@@ -224,7 +223,7 @@ def joined(runs: Sequence[ComparedRun], limit: int) -> Joined:
     """Both runs, of documents whose uids are below `limit`."""
     documents = sum(run.overview.totals.documents for run in runs)
     bits = max(0, (max(1, documents) - 1) // PILE).bit_length()
-    fates, sources, found = Codes({KEPT: 0, ABSENT: 1}), Codes(), Joined()
+    fates, sources, found = Codes({KEPT: 0, ABSENT: 1, REACHED_MIX: 2}), Codes(), Joined()
     with tempfile.TemporaryDirectory(prefix="gristmill-compare-") as temporary:
         piles = [Piles(Path(temporary, run.letter), bits) for run in runs]
         for run, of_run in zip(runs, piles, strict=True):
@@ -294,32 +293,21 @@ class JoinedDocuments:
     sides: list[Sides]  # by source; all of them last
     ways: list[Way]  # that changed sides
     other_reasons: list[Way]  # dropped by both, but not by the same rule
-    drawn: list[Sides]  # of what reached the mix in both, what each drew; by source, all last; none without a mix
-    end: Sides  # all documents, by what is kept at the end
 
 
 def documents_of(join: Joined, runs: Sequence[ComparedRun], share: float) -> JoinedDocuments:
-    before, at_the_mix = Counter[tuple[str, Fate, Fate]](), Counter[tuple[str, Fate, Fate]]()
-    ways, samples = Counter[Pair](), dict[Pair, list[int]]()
-    for (source, a, b), count in join.counts.items():
-        pair = runs[0].before_mix(a), runs[1].before_mix(b)
-        before[source, *pair] += count
-        ways[pair] += count
-        samples[pair] = smallest({*samples.get(pair, []), *join.samples[a, b]})
-        if pair[0].kept and pair[1].kept:
-            at_the_mix[source, a, b] += count
+    ways = Counter[Pair]()
+    for (_, *pair), count in join.counts.items():
+        ways[pair[0], pair[1]] += count
     ordered = sorted(ways.items(), key=lambda item: (-item[1], item[0]))
     changed = [(pair, count) for pair, count in ordered if side_of(*pair) in ("only_a", "only_b")]
-    shown = examples({pair: samples[pair] for pair, _ in changed[:WAYS]}, runs)
-    mixed = any(run.drawing for run in runs)
+    shown = examples({pair: join.samples[pair] for pair, _ in changed[:WAYS]}, runs)
     return JoinedDocuments(
         share,
-        mixed,
-        sides_of(before),
+        any(run.drawing for run in runs),
+        sides_of(join.counts),
         [way(pair, count, shown.get(pair, [])) for pair, count in changed],
         [way(pair, count, []) for pair, count in ordered if side_of(*pair) == "both_gone" and pair[0] != pair[1]],
-        sides_of(at_the_mix) if mixed else [],
-        sides_of(join.counts)[-1],
     )
 
 

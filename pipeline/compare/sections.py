@@ -170,17 +170,10 @@ def sides(found: JoinedDocuments) -> Section:
     rows = [(way.a, way.b, way.documents) for way in found.other_reasons]
     head = ("in A", "in B", "documents")
     folded = [Table.of("Dropped in both, but not by the same rule", head, rows, words=2)]
-    if found.drawn:
-        end = found.end
-        note = (
-            f"At the end, of all documents: {as_number(end.both_kept)} kept in both, {as_number(end.only_a)} in A only,"
-            f" {as_number(end.only_b)} in B only."
-        )
-        tables.append(by_side("What the mix drew, of the documents that came to it in both runs", found.drawn, note))
     return Section("sides", "Documents that changed sides", tables, folded, lines, STRIPES, found.ways)
 
 
-def by_side(title: str, found: Sequence[Sides], note: str = "") -> Table:
+def by_side(title: str, found: Sequence[Sides]) -> Table:
     """By source, where there are several; all of them last."""
     several = found if len(found) > 2 else found[-1:]
     apart = any(side.missing_a or side.missing_b for side in found)
@@ -192,7 +185,7 @@ def by_side(title: str, found: Sequence[Sides], note: str = "") -> Table:
         whole = sum(counts) or 1
         bars.append([[(count / whole, look) for count, (look, _) in zip(counts, STRIPES, strict=True)]])
     head = ("source", *(name for _, name in STRIPES), *(("read by A only", "read by B only") if apart else ()))
-    return Table.of(title, head, rows, 1, bars, note)
+    return Table.of(title, head, rows, 1, bars)
 
 
 # --- what run.json counts ---------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ from gristmill.pipeline.report.page import (
     settings,
     tables,
 )
-from gristmill.pipeline.tables import Table, as_html
+from gristmill.pipeline.tables import Table
 
 PLACE = "ablations"  # in a run's folder
 CONTROL = "control"  # the name of its jobs
@@ -87,7 +87,7 @@ def page_of(record: AblationRecord, metrics: Mapping[str, JobMetrics]) -> str:
     result = counted(verdicts) if proxies is None else f"{len(proxies):,} proxy runs; ablations.csv has all"
     head = fragment(HEAD, {"record": record, "result": result})
     sections = (
-        verdicts_section(record, verdicts) if proxies is None else proxies_section(record, best),
+        verdicts_section(record, verdicts) if proxies is None else proxies_section(record),
         alarms("warnings", f"{len(warnings)} warning{'s' if len(warnings) > 1 else ''}", warnings, "Warnings"),
         failures_section(record),
         differences_section(record, order),
@@ -127,10 +127,9 @@ VERDICTS = """\
 """
 
 
-def proxies_section(record: AblationRecord, best: Sequence[str]) -> Section:
+def proxies_section(record: AblationRecord) -> Section:
     about = "Each run had a mix of its own, and nothing is compared: `mix` reads their table (`regmix`, `log_linear`)."
-    html = paragraphs([about]) + as_html(proxy_runs(record, best)) + facts(in_short(record))
-    return Section("verdicts", "Proxy runs", html)
+    return Section("verdicts", "Proxy runs", paragraphs([about]) + facts(in_short(record)))
 
 
 def failures_section(record: AblationRecord) -> Section | None:
@@ -394,20 +393,6 @@ def measures(record: AblationRecord) -> Table:
         for measure in record.get("measures") or []
     ]
     return Table.of("What was measured", ("measure", "role", "unit", "control", "items", "clusters"), rows, words=3)
-
-
-def proxy_runs(record: AblationRecord, best: Sequence[str]) -> Table:
-    """The best proxy runs and the mix by tokens, with the largest weights of each."""
-    levels = {found["name"]: found["levels"] for found in record.get("proxies") or ()}
-    mixes = {arm["name"]: arm["mix"] for arm in record.get("arms") or ()}
-    mixes[CONTROL] = (record.get("control") or {}).get("mix") or {}
-    tasks = [str(measure["task"]) for measure in record.get("measures") or ()][:4]
-    rows = []
-    for name in dict.fromkeys([*best, *([CONTROL] if CONTROL in levels else [])]):
-        largest = sorted(mixes[name].items(), key=lambda item: (-item[1], item[0]))[:3]
-        most = ", ".join(f"{each} {share(weight)}" for each, weight in largest)
-        rows.append(("by tokens" if name == CONTROL else name, most, *(plain(levels[name][task]) for task in tasks)))
-    return Table.of("The best proxy runs by the target", ("mix", "largest weights", *tasks), rows, words=2)
 
 
 # --- curves -----------------------------------------------------------------------------------------------------------

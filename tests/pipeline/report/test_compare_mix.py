@@ -47,26 +47,15 @@ def test_before_a_mix_a_document_is_on_the_side_on_which_it_came_to_it(mixed: tu
     fates = [rejected_of(out) for out in mixed]
     found = compare(*map(RunFolder, mixed))
     assert found.documents is not None and found.unlike == [] and found.documents.before_mix
-    before, drawn, end = found.documents.sides[-1], found.documents.drawn[-1], found.documents.end
+    before = found.documents.sides[-1]
     dropped = [{uid for uid, (stage, _) in its.items() if stage != "mix"} for its in fates]
-    left_out = [{uid for uid, (stage, _) in its.items() if stage == "mix"} for its in fates]
+    assert all(any(stage == "mix" for stage, _ in its.values()) for its in fates)
     both = read_of(mixed[0]) - dropped[0] - dropped[1]
     assert (before.only_a, before.only_b) == (
         len(dropped[1] - dropped[0]),
         len(dropped[0] - dropped[1]),
     ) and before.only_a > 20
-    assert (
-        before.both_kept == len(both) == drawn.both_kept + drawn.changed + drawn.both_gone
-        and left_out[0]
-        and left_out[1]
-    )
-    assert drawn.only_a == len(both & left_out[1] - left_out[0]) and drawn.both_gone == len(
-        both & left_out[0] & left_out[1]
-    )
-    runs = [one.overview.totals.kept for one in found.runs]
-    assert [end.both_kept + end.only_a, end.both_kept + end.only_b] == runs and runs[
-        0
-    ] < before.both_kept + before.only_a
+    assert before.both_kept == len(both) and found.runs[0].overview.totals.kept < before.both_kept + before.only_a
     way = found.documents.ways[0]
     assert (way.a, way.b, way.documents, way.dropped_by) == (
         "reached the mix",
@@ -78,9 +67,9 @@ def test_before_a_mix_a_document_is_on_the_side_on_which_it_came_to_it(mixed: tu
     smallest = sorted(uid for uid in dropped[1] - dropped[0] if fates[1][uid][1] == "too_few_words")
     assert [int(one.uid, 16) for one in way.examples] == smallest[: join.SAMPLES]
     html = page_of(found)
-    assert html.index("changed sides before the mix") < html.index("What the mix drew") < html.index('id="funnel"')
+    assert html.index("changed sides before the mix") < html.index('id="funnel"')
     said = CliRunner().invoke(app, ["report", *map(str, mixed)], env={"COLUMNS": "200"}).output
-    assert f"{before.changed} documents changed sides before the mix" in said and "that came to it in both runs" in said
+    assert f"{before.changed} documents changed sides before the mix" in said
 
 
 def rejected_of(out: Path) -> dict[int, tuple[str, str]]:
