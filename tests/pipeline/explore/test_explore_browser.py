@@ -189,11 +189,11 @@ def test_on_a_phone_the_history_comes_first_and_nothing_is_off_screen(browser: A
     page = watched.open("/") and watched.open(link)
     assert 0 < page.locator("#match").bounding_box()["y"] < 800 and page.evaluate("scrollY") > 0
     page = watched.open("/")
-    rows = page.locator(".stages tbody tr")
+    rows = page.locator(".stacked tbody tr")
     for row in rows.all():
         cells = [cell.bounding_box() for cell in row.locator("th:visible, td:visible").all()]
         assert all(box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in cells)
-        assert row.bounding_box()["height"] < 90
-    assert rows.count() > 5 and page.locator(".stages .why a:visible").count() >= 3
+        assert row.bounding_box()["height"] < 180
+    assert rows.count() > 5 and page.locator(".stacked td a:visible").count() >= 3
     watched.is_clean()
     context.close()
