@@ -22,7 +22,7 @@ from gristmill.pipeline.store.run_records import RunRecord
 TIMES_STAYING, TIMES_SIZE, TIMES_LENGTH = 3.0, 3.0, 2.0
 ERRORS = 4.0  # standard errors
 ENOUGH = 100  # documents whose mean length means something
-DROPPED = "dropped"
+DROPPED = "dropped, documents"
 
 
 @dataclass(frozen=True)
