@@ -67,7 +67,10 @@ def rule(docs_in: int, kept: int) -> dict[str, Any]:
 def test_a_share_is_far_off_by_points_or_by_what_stays_and_never_by_chance(
     theirs: float, docs_in: int, kept: int, is_far: bool
 ) -> None:
-    assert far({"steps": {"rule": {"dropped": theirs}}}, CRAWL, rule(docs_in, kept)) == ["rule, dropped, documents"] * is_far
+    assert (
+        far({"steps": {"rule": {"dropped": theirs}}}, CRAWL, rule(docs_in, kept))
+        == ["rule, dropped, documents"] * is_far
+    )
 
 
 def test_a_publisher_whose_pipeline_gives_a_thousandth_is_noticed() -> None:
