@@ -301,22 +301,22 @@ def rejected(folder: RunFolder, uid: int, key: str | None) -> Iterator[tuple[str
 def pass_through(folder: RunFolder, segment: SegmentManifest, part: PartFiles, row: int, story: Story) -> None:
     """Add to a story what one part knows of the document in its row."""
     files = part.files
-    document = folder.row(files["documents"], row) if "documents" in files else {}
+    document = row_of(folder, files["documents"], row) if "documents" in files else {}
     if not story.passages and not files.keys() & {"documents", "verdicts"}:
         # What it wrote has the columns of those who read it, so that nothing there is a signal.
         document = {
             name: value
             for path in part.sinks[:1]
-            for name, value in folder.row(path, row).items()
+            for name, value in row_of(folder, path, row).items()
             if name in NOT_SIGNALS
         }
-    verdict: Row = folder.row(files["verdicts"], row) if "verdicts" in files else {"kept": True}
+    verdict: Row = row_of(folder, files["verdicts"], row) if "verdicts" in files else {"kept": True}
     if document:
         text = text_in(document, "text") or ""
         story.text, story.characters = text[:PREVIEW], len(text)
         story.source, story.id = text_in(document, "source"), text_in(document, "id")
         story.url, story.date, story.meta = (text_in(document, name) for name in ("url", "date", "meta"))
-    columns = document | (folder.row(files["signals"], row) if "signals" in files else {})
+    columns = document | (row_of(folder, files["signals"], row) if "signals" in files else {})
     before = {name: value for passage in story.passages for name, value in passage.signals.items()}
     shown = {name: as_signal(name, value) for name, value in columns.items() if is_signal(name)}
     signals = {name: value for name, value in shown.items() if name not in before or before[name] != value}
@@ -329,6 +329,11 @@ def pass_through(folder: RunFolder, segment: SegmentManifest, part: PartFiles, r
     if not verdict["kept"]:
         story.why = why_it_went(folder, segment.segment, part.key, files["verdicts"], row)
     story.written += [*written(folder, segment, part, story)]
+
+
+def row_of(folder: RunFolder, path: str, row: int) -> Row:
+    [found] = rows_of(folder.open, path, [row]).to_pylist()
+    return dict(found)
 
 
 def is_signal(column: str) -> bool:

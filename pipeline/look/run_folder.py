@@ -26,7 +26,6 @@ import pyarrow.parquet as pq
 from gristmill.pipeline.errors import NotJson, OtherShape
 from gristmill.pipeline.formatting import nearest, one_line
 from gristmill.pipeline.progress.progress import PATH as PROGRESS, state_of
-from gristmill.pipeline.report_data.documents import Row
 from gristmill.pipeline.store.counts import Counts, RunAccount
 from gristmill.pipeline.store.run_records import (
     OTHER_SHAPE,
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
     from gristmill.stages.stage import Stage
 
 BATCH = 1024  # rows read at once
-ROW_GROUPS = 4  # kept: documents, signals and verdicts of a part, and what a later stage knows of it
 REJECT_COLUMNS = tuple(each.name for each in fields(RejectRow))
 
 T = TypeVar("T")
@@ -83,7 +81,6 @@ class RunFolder:
         self.store = Store(self.out)
         self.fs, self.root = self.store.fs, self.store.root
         self.troubles: list[str] = []
-        self._row_groups: dict[tuple[str, int], pa.Table] = {}
 
     # --- files --------------------------------------------------------------------------------------------------------
 
@@ -359,9 +356,6 @@ class RunFolder:
 
     # --- Parquet ------------------------------------------------------------------------------------------------------
 
-    def columns(self, path: str) -> set[str]:
-        return set(self.schema(path).names)
-
     def schema(self, path: str) -> pa.Schema:
         with self.open(path) as file:
             return pq.read_schema(file)
@@ -402,22 +396,6 @@ class RunFolder:
         import pyarrow.dataset as pads  # with pandas
 
         return pads.dataset(self.full(path), filesystem=self.fs, format="parquet", partitioning=None)
-
-    def row(self, path: str, index: int) -> Row:
-        """One row, all columns; only its row group is read. The last few are kept, for other rows of the same part."""
-        with self.open(path) as file:
-            parquet = pq.ParquetFile(file)
-            for group in range(parquet.num_row_groups):
-                rows = parquet.metadata.row_group(group).num_rows
-                if index < rows:
-                    table = self._row_groups.get((path, group))
-                    if table is None:
-                        table = self._row_groups[path, group] = parquet.read_row_group(group)
-                        for old in list(self._row_groups)[:-ROW_GROUPS]:
-                            self._row_groups.pop(old, None)
-                    return dict(table.slice(index, 1).to_pylist()[0])
-                index -= rows
-        raise IndexError(f"{self.full(path)} has no row {index}")
 
     def row_with(self, path: str, uid: int) -> int | None:
         """The row of a file that has a uid."""
