@@ -143,22 +143,20 @@ BLOCKS: dict[str, type[Block]] = {
 
 @dataclass(frozen=True)
 class StageFigures:
-    """All that a stage shows of itself. It stands with the stage, or in the part of the report that `topic` names
-    (`TOPICS` in pipeline/report/stage_sections.py)."""
+    """All that a stage shows of itself."""
 
     title: str
     blocks: Sequence[Block]
-    topic: str = ""
 
     def as_data(self) -> dict[str, Any]:
         """For report.json, of a stage that does not come with the mill: its code may be gone when the report is made
         again."""
         blocks = [{"kind": type(block).__name__, **asdict(block)} for block in self.blocks]
-        return {"title": self.title, "topic": self.topic, "blocks": blocks}
+        return {"title": self.title, "blocks": blocks}
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> StageFigures:
-        return cls(str(data["title"]), [block_from(block) for block in data["blocks"]], str(data["topic"]))
+        return cls(str(data["title"]), [block_from(block) for block in data["blocks"]])
 
 
 def block_from(data: Mapping[str, Any]) -> Block:

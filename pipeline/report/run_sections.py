@@ -286,3 +286,8 @@ def sources(data: ReportData) -> Section | None:
     if notes:
         html += fragment('<ul>{% for note in notes %}<li dir="auto">{{ note }}</li>{% endfor %}</ul>', {"notes": notes})
     return Section("sources", "Sources", html)
+
+
+def trained(data: ReportData) -> Section | None:
+    """Whether models that learned from this data got better."""
+    return Section("ablations", "Ablations", data.trained) if data.trained else None

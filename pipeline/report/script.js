@@ -7,7 +7,7 @@
   const panel = document.getElementById("answer");
   const number = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
   const phone = window.matchMedia("(max-width: 40rem)");
-  const OUT_OF_REACH = 255, LARGEST = 5;
+  const OUT_OF_REACH = 255;
 
   const bytesOf = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
   const sum = (values) => values.reduce((all, value) => all + value, 0);
@@ -146,7 +146,7 @@
     made.open = open;
     return made;
   };
-  let restOpen = !phone.matches, moreOpen = false;
+  let restOpen = !phone.matches;
 
   function render(segment) {
     const moved = movedOf(segment);
@@ -194,20 +194,12 @@
         ...count(segment.stay[group][0], answer[group].documents, answer[group].documentsError),
         ...(weighed ? weigh(segment.stay[group][1], answer[group].weight, answer[group].weightError) : [])]);
       const heads = ["source", "documents now", "then", "change", ...(weighed ? [segment.called + " now", "then", "change"] : [])];
-      const scrolled = (table) => {
-        const made = element("div", undefined, "scroll");
-        made.append(table);
-        made.tabIndex = 0;
-        made.setAttribute("role", "region");
-        made.setAttribute("aria-label", table.caption.textContent);
-        return made;
-      };
-      parts.push(scrolled(tableOf("sources", "Sources that change most", heads, lines.slice(0, LARGEST))));
-      if (lines.length > LARGEST) {
-        const more = folded((lines.length - LARGEST) + " more", moreOpen, scrolled(tableOf("sources", "The other sources", heads, lines.slice(LARGEST))));
-        more.addEventListener("toggle", () => { moreOpen = more.open; });
-        parts.push(more);
-      }
+      const scrolled = element("div", undefined, "scroll");
+      scrolled.append(tableOf("sources", "Sources that change most first", heads, lines));
+      scrolled.tabIndex = 0;
+      scrolled.setAttribute("role", "region");
+      scrolled.setAttribute("aria-label", "By source");
+      parts.push(scrolled);
     }
     const rest = folded(segment.sources.length > 1 ? "For the recipe, and by source" : "For the recipe", restOpen, ...parts);
     rest.addEventListener("toggle", () => { restOpen = rest.open; });

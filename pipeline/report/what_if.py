@@ -274,11 +274,11 @@ def tick(value: float) -> str:
 # --- languages --------------------------------------------------------------------------------------------------------
 
 
-def languages(surveys: Sequence[SurveyRecord]) -> Markup:
+def languages(data: ReportData) -> Section | None:
     """Documents by language, of the first segment that knows it and of those beside it."""
-    with_languages = side_by_side([survey for survey in surveys if survey.languages])
+    with_languages = side_by_side([survey for survey in data.surveys if survey.languages])
     if not with_languages:
-        return Markup("")
+        return None
     counts: dict[str, tuple[int, int]] = {}
     for name, came, stayed in (row for survey in with_languages for row in survey.languages):
         before = counts.get(name, (0, 0))
@@ -296,7 +296,8 @@ def languages(surveys: Sequence[SurveyRecord]) -> Markup:
     ]
     bars = [[[(stayed / most, "kept-shape"), ((came - stayed) / most, "lost-shape")]] for _, came, stayed in given]
     title = "Documents that came to the rules, by language, and those that all rules of that segment keep"
-    return tables(Table.of(title, ("language", "came", "share", "stay", "of them"), rows, bars=bars))
+    table = Table.of(title, ("language", "came", "share", "stay", "of them"), rows, bars=bars)
+    return Section("languages", "Languages", tables(table))
 
 
 # --- what the script needs --------------------------------------------------------------------------------------------

@@ -356,7 +356,7 @@ def test_a_browser_shows_it_without_a_word(example: tuple[Path, dict[str, Any]],
 def test_a_run_shows_the_ablations_in_its_folder(example: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     """Verdicts with the way to each page; one that is torn says so; names are anyone's."""
     run = outfolder.make(tmp_path / "run")
-    assert "topic-ablations" not in build_report(RunFolder(run))
+    assert 'id="ablations"' not in build_report(RunFolder(run))
     for name in ("one <b>", "two"):
         (run / "ablations" / name).mkdir(parents=True)
     record = example[1]
@@ -366,7 +366,7 @@ def test_a_run_shows_the_ablations_in_its_folder(example: tuple[Path, dict[str, 
     assert (
         'href="ablations/one%20%3Cb%3E/ablation.html"' in page and "ablations/two/ablation.json cannot be read" in page
     )
-    shown = page[page.index('id="topic-ablations"') :]
+    shown = page[page.index('id="ablations"') :]
     assert (
         all(arm["name"] in shown and (arm["verdict"] or {"word": "failed"})["word"] in shown for arm in record["arms"])
         and record["arms"]

@@ -162,19 +162,6 @@ def test_the_report_shows_what_a_real_run_told(out: Path) -> None:
     }
 
 
-def test_each_has_a_part_of_its_own_that_its_stage_links_to(out: Path) -> None:
-    html = build_report(RunFolder(out))
-    parts = re.findall(r'<h2 id="topic-(\w+)">[^<]*</h2>\s*<p[^>]*>[^<]*</p>\s*<h3>([^<]*) <span', html)
-    assert parts == [
-        ("mix", "Mix"),
-        ("curriculum", "Order of training"),
-        ("packing", "Rows and shards"),
-        ("tokens", "Tokens"),
-    ]
-    links = re.findall(r'More under <a href="#topic-(\w+)">', html)
-    assert links == ["tokens", "mix", "curriculum", "packing"]
-
-
 def test_the_signal_falls_where_the_highest_come_first(out: Path) -> None:
     rows = {
         row[0]: row
