@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, cast
 from urllib.parse import quote
 
@@ -58,7 +58,7 @@ NAMED = 8  # runs without a curve
 TOGETHER = 5  # arms in one drawing, beside the control
 POINTS = 300  # of a curve; more than a screen shows
 EARLY = 0.1  # of a run, whose losses are too high to draw the rest beside
-LOSS, ON_THE_WAY, GRAMS = "loss", "evaluation.target_bits_per_byte", "grams_co2"
+LOSS, ON_THE_WAY = "loss", "evaluation.target_bits_per_byte"
 DRAWN = {  # by their name in metrics.jsonl: title, and what they are
     LOSS: ("Training loss", "mean of all seeds, and the band that they fill; nats a token"),
     ON_THE_WAY: (
@@ -92,7 +92,7 @@ def page_of(record: AblationRecord, metrics: Mapping[str, JobMetrics]) -> str:
         failures_section(record),
         differences_section(record, order),
         curves_section(record, metrics, order),
-        cost_section(record, metrics, order),
+        Section("cost", "Cost", tables(costs(record, order))),
         settings_section(record, order),
     )
     return page_with(Page("ablation", str(record["name"]), head, FOOTER), sections)
@@ -153,10 +153,6 @@ def curves_section(record: AblationRecord, metrics: Mapping[str, JobMetrics], or
     return Section(
         "curves", "On the way", html + Markup("").join(map(lines, drawings(record, metrics, order))), "Curves"
     )
-
-
-def cost_section(record: AblationRecord, metrics: Mapping[str, JobMetrics], order: Sequence[str]) -> Section:
-    return Section("cost", "Cost", tables(costs(record, metrics, order)))
 
 
 def settings_section(record: AblationRecord, order: Sequence[str]) -> Section:
@@ -398,29 +394,18 @@ def measures(record: AblationRecord) -> Table:
 # --- curves -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class JobMetrics:
-    """Values of one job by update, and the grams of CO2 that its lines state (null: not in all)."""
-
-    values: dict[str, dict[int, float]] = field(default_factory=lambda: {LOSS: {}, ON_THE_WAY: {}})
-    grams: float | None = None
+JobMetrics = dict[str, dict[int, float]]  # values of a job by update
 
 
 def metrics_of(folder: RunFolder, path: str) -> JobMetrics:
     """A job's lines; of one that was killed the last may be torn, and is left out. No file, no lines."""
-    metrics, stated, losses = JobMetrics(), 0.0, 0
+    metrics: JobMetrics = {LOSS: {}, ON_THE_WAY: {}}
     for line in metrics_lines(folder, path):
         step = line.get("step")
-        if not isinstance(step, int) or isinstance(step, bool):
-            continue
-        for name, values in metrics.values.items():
-            if (value := number(line.get(name))) is not None:
-                values[step] = value
-        if LOSS in line:
-            losses += 1
-            grams = number(line.get(GRAMS))
-            stated = math.nan if grams is None else stated + grams
-    metrics.grams = stated if losses and math.isfinite(stated) else None
+        if isinstance(step, int) and not isinstance(step, bool):
+            for name, values in metrics.items():
+                if (value := number(line.get(name))) is not None:
+                    values[step] = value
     return metrics
 
 
@@ -468,7 +453,7 @@ def runs_of(
         for job in record.get("jobs") or []
         if job["arm"] == arm and not job.get("second_rate") and (job.get("length") or 1) == 1
     ]
-    return [metrics[folder].values[value] for folder in of_arm if folder in metrics]
+    return [metrics[folder][value] for folder in of_arm if folder in metrics]
 
 
 def curve_of(name: str, runs: Sequence[Mapping[int, float]]) -> Curve | None:
@@ -502,7 +487,7 @@ def top_of(curves: Sequence[Curve]) -> float | None:
 def without(record: AblationRecord, metrics: Mapping[str, JobMetrics]) -> str:
     """Which runs that are done have no curve, in words; nothing where all have."""
     done = [job for job in record.get("jobs") or [] if job["status"] == "done"]
-    bare = [job for job in done if not metrics.get(str(job["folder"]), JobMetrics()).values[LOSS]]
+    bare = [job for job in done if not metrics.get(str(job["folder"]), {}).get(LOSS)]
     if not bare:
         return "" if done else "No run was finished."
     names = ", ".join(f"{job['arm']} (seed {job['seed']})" for job in bare[:NAMED])
@@ -515,24 +500,23 @@ def without(record: AblationRecord, metrics: Mapping[str, JobMetrics]) -> str:
 # --- cost and settings ------------------------------------------------------------------------------------------------
 
 
-def costs(record: AblationRecord, metrics: Mapping[str, JobMetrics], order: Sequence[str]) -> Table:
+def costs(record: AblationRecord, order: Sequence[str]) -> Table:
     by_arm: dict[str, list[JobRecord]] = {}
     for job in jobs_of(record):
         by_arm.setdefault(str(job["arm"]), []).append(job)
     names = [name for name in dict.fromkeys(("base", CONTROL, *order)) if name in by_arm]
-    rows = [(name, *cost(by_arm[name], metrics)) for name in names]
-    rows.append(("all", *cost(jobs_of(record), metrics)))
-    head = ("arm", "runs", "hours", "measuring", "tokens", "tokens/s", "peak memory", "energy", "CO2")
+    rows = [(name, *cost(by_arm[name])) for name in names]
+    rows.append(("all", *cost(jobs_of(record))))
+    head = ("arm", "runs", "hours", "measuring", "tokens", "tokens/s", "peak memory", "energy")
     note = "Tokens without padding; hours of training, and beside them those of measuring. A run that failed counts as none."
     return Table.of("What it took", head, rows, note=note)
 
 
-def cost(jobs: Sequence[JobRecord], metrics: Mapping[str, JobMetrics]) -> tuple[str, ...]:
+def cost(jobs: Sequence[JobRecord]) -> tuple[str, ...]:
     done = [job for job in jobs if job["status"] == "done"]
     seconds = sum(job["seconds"] or 0 for job in done)
     measuring = sum(job["seconds_measuring"] or 0 for job in done)
     tokens = sum(job["tokens"] or 0 for job in done)
-    grams = [metrics[str(job["folder"])].grams if str(job["folder"]) in metrics else None for job in done]
     memory = max((job["peak_memory"] for job in done if job["peak_memory"]), default=None)
     return (
         f"{len(done)} of {len(jobs)}",
@@ -542,7 +526,6 @@ def cost(jobs: Sequence[JobRecord], metrics: Mapping[str, JobMetrics]) -> tuple[
         as_number(tokens / seconds) if seconds else "–",
         as_bytes(memory),
         energy(sum_of([job["joules"] for job in done])),
-        weight(sum_of(grams)),
     )
 
 
@@ -650,7 +633,3 @@ def hours(seconds: float) -> str:
 
 def energy(joules: float | None) -> str:
     return "not measured" if joules is None else as_energy(joules)
-
-
-def weight(grams: float | None) -> str:
-    return "not stated" if grams is None else f"{grams:,.1f} g" if grams < 1000 else f"{grams / 1000:,.2f} kg"

@@ -167,12 +167,6 @@ def funnel(data: ReportData) -> Section | None:
     names = list(zip(looks, groups, strict=True)) if len(groups) > 1 else [("kept-shape", "left")]
     html = key_of([*names, ("lost-shape", "gone here")]) + tables(table)
     html += paragraphs((f"`{stage.name}` {stage.place}" for stage in data.run.stages if stage.place), "soft note")
-    if len(groups) > 1:
-        rows = [
-            (step.name, *(as_number(sum(step.left.get(name, 0) for name in names)) for names in groups.values()))
-            for step in steps
-        ]
-        html += fold("By source", tables(Table.of("Documents of each source", ("after", *groups), rows)))
     return Section("funnel", "Documents left after each stage", html, "Funnel")
 
 

@@ -70,15 +70,6 @@ def stage_part(stage: StageRecord, data: ReportData) -> StagePart:
 def about(stage: StageRecord, report: Told) -> Markup:
     """What it is and was told, how much it read or wrote, and what the report lacks."""
     html = paragraphs([stage.about] if stage.about else []) + paragraphs([stage.place] if stage.place else [], "soft")
-    count = stage.count
-    if stage.kind == "read" and count.bytes_in and count.seconds and count.docs_in:
-        size, rate, each = map(
-            as_bytes, (count.bytes_in, count.bytes_in / count.seconds, count.bytes_in / count.docs_in)
-        )
-        html += paragraphs([f"{size} read, {rate} a second; a record has {each} on average."])
-    if stage.kind == "sink" and count.bytes_out and count.kept:
-        size, each = as_bytes(count.bytes_out), as_bytes(count.bytes_out / count.kept)
-        html += paragraphs([f"{size} written below `{stage.name}/`, {each} a document."])
     if stage.settings:
         html += fold("Settings", settings((str(name), as_text(value)) for name, value in stage.settings.items()))
     return html + paragraphs((f"Not shown: {line}" for line in report.get("not_shown", ())), "soft")

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 
 from markupsafe import Markup
 
-from gristmill.pipeline.formatting import as_number, as_share, as_short
+from gristmill.pipeline.formatting import as_number, as_share
 from gristmill.pipeline.look.funnel import Volume, Volumes
 from gristmill.pipeline.report.charts import TICKS, Histogram, ThresholdMark, histogram
-from gristmill.pipeline.report.page import Section, breakable, fold, fragment, paragraphs, settings, tables
+from gristmill.pipeline.report.page import Section, breakable, fold, fragment, paragraphs, tables
 from gristmill.pipeline.report.run_sections import ReportData
 from gristmill.pipeline.report_data.histograms import CutCounts, SignalCounts, SurveyRecord, side_by_side
 from gristmill.pipeline.report_data.survey import OTHERS
@@ -184,37 +184,13 @@ def signals_added(added: set[str], surveys: Sequence[SurveyRecord]) -> list[tupl
     """By segment."""
     sections = []
     for survey in side_by_side([survey for survey in surveys if not added.isdisjoint(survey.signals)]):
-        signals, cuts = survey.signals, survey.cuts
-        cut_signals = {cut.signal for cut in cuts}
-        plain = [signal for signal in signals if signal in added and signal not in cut_signals]
-        flat = [(breakable(signal), in_words(signals[signal])) for signal in plain if is_flat(signals[signal])]
-        charts = [
-            histogram(chart_of(signal, signals[signal], [], "")) for signal in plain if not is_flat(signals[signal])
-        ]
-        governed = [
-            f"`{signal}` ({', '.join(sorted({cut.stage for cut in cuts if cut.signal == signal}))})"
-            for signal in sorted(added & cut_signals)
-        ]
-        html = paragraphs([f"Measured here and cut by rules: {'; '.join(governed)}."] if governed else [])
-        if plain:
-            title = f"{len(plain)} signal{'s' if len(plain) > 1 else ''} that no threshold cuts"
-            drawn = beside_each_other(charts, " small") if charts else Markup("")
-            html += fold(title, drawn + (settings(flat, "flat") if flat else Markup("")), is_open=len(plain) <= FEW)
-        if html:
-            sections.append((survey, html))
+        signals, cut_signals = survey.signals, {cut.signal for cut in survey.cuts}
+        uncut = [signal for signal in signals if signal in added and signal not in cut_signals]
+        if uncut:
+            title = f"{len(uncut)} signal{'s' if len(uncut) > 1 else ''} that no threshold cuts"
+            charts = beside_each_other((histogram(chart_of(name, signals[name], [], "")) for name in uncut), " small")
+            sections.append((survey, fold(title, charts, is_open=len(uncut) <= FEW)))
     return sections
-
-
-def is_flat(signal: SignalCounts) -> bool:
-    """Do all documents lie in one bar?"""
-    return sum(1 for count in signal.counts if count) < 2
-
-
-def in_words(signal: SignalCounts) -> str:
-    values = (
-        number_of(signal.low) if signal.low == signal.high else f"{as_short(signal.low)} to {as_short(signal.high)}"
-    )
-    return f"all {as_number(sum(signal.counts))} documents: {values}"
 
 
 def chart_of(

@@ -21,7 +21,6 @@ from gristmill.pipeline.report.ablation import (
     LOSS,
     ON_THE_WAY,
     POINTS,
-    JobMetrics,
     beside,
     build_page,
     curve_of,
@@ -242,33 +241,19 @@ def test_metrics_outside_the_folder_are_not_read(example: tuple[Path, dict[str, 
     folder = RunFolder(str(out))
     (out.parent / "outside.jsonl").write_text('{"step": 1, "loss": 1.0}\n')
     assert (
-        metrics_of(folder, "../outside.jsonl").values[LOSS] == {}
-        and metrics_of(folder, str(out.parent / "outside.jsonl")).values[LOSS] == {}
+        metrics_of(folder, "../outside.jsonl")[LOSS] == {}
+        and metrics_of(folder, str(out.parent / "outside.jsonl"))[LOSS] == {}
     )
-    assert metrics_of(folder, "jobs/clean/seed-0/none.jsonl").values[LOSS] == {}
-    assert len(metrics_of(folder, "jobs/clean/seed-0/metrics.jsonl").values[LOSS]) == 78
+    assert metrics_of(folder, "jobs/clean/seed-0/none.jsonl")[LOSS] == {}
+    assert len(metrics_of(folder, "jobs/clean/seed-0/metrics.jsonl")[LOSS]) == 78
 
 
 def test_lines_that_are_no_metrics_are_left_out(tmp_path: Path) -> None:
-    rows = [
-        '{"step": 1, "loss": 2.0, "grams_co2": 0.5}',
-        "[1]",
-        '{"step": true, "loss": 9}',
-        '{"step": 2, "loss": null, "grams_co2": 0.25}',
-    ]
-    rows += ['{"step": 3, "loss": 1.5, "grams_co2": 0.25}', f'{{"step": 3, "{ON_THE_WAY}": 1.25}}', '{"step": 4, "lo']
+    rows = ['{"step": 1, "loss": 2.0}', "[1]", '{"step": true, "loss": 9}', '{"step": 2, "loss": null}']
+    rows += ['{"step": 3, "loss": 1.5}', f'{{"step": 3, "{ON_THE_WAY}": 1.25}}', '{"step": 4, "lo']
     (tmp_path / "m.jsonl").write_bytes("\n".join(rows).encode() + b"\xff")
     found = metrics_of(RunFolder(str(tmp_path)), "m.jsonl")
-    assert found.values == {LOSS: {1: 2.0, 3: 1.5}, ON_THE_WAY: {3: 1.25}} and found.grams == 1.0
-    (tmp_path / "m.jsonl").write_text('{"step": 1, "loss": 2.0, "grams_co2": 0.5}\n{"step": 2, "loss": 2.0}\n')
-    assert metrics_of(RunFolder(str(tmp_path)), "m.jsonl").grams is None
-
-
-def test_grams_are_added_where_all_runs_state_them(example: tuple[Path, dict[str, Any]]) -> None:
-    _, record = example
-    stated = {str(job["folder"]): JobMetrics(grams=100.0) for job in [record["base"], *record["jobs"]]}
-    text = Page(page_of(record, stated)).text
-    assert "1.60 kg" in text and "500.0 g" in text and text.count("not stated") == 1  # torn finished no run
+    assert found == {LOSS: {1: 2.0, 3: 1.5}, ON_THE_WAY: {3: 1.25}}
 
 
 RUNS = st.lists(st.dictionaries(st.integers(1, 5000), st.floats(-1e6, 1e6), max_size=700), min_size=1, max_size=4)

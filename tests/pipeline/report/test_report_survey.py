@@ -23,7 +23,7 @@ from gristmill.pipeline.look.history import cuts_of
 from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.look.tune import tune
 from gristmill.pipeline.report import build_report
-from gristmill.pipeline.report.what_if import chart_of, in_words, is_flat, tokens_a_unit, until
+from gristmill.pipeline.report.what_if import chart_of, tokens_a_unit, until
 from gristmill.pipeline.report_data import survey as survey_module
 from gristmill.pipeline.report_data.histograms import (
     MOST,
@@ -326,13 +326,6 @@ def test_documents_at_an_upper_limit_are_drawn_as_those_that_stay(count: int) ->
     goes = [k for k, edge in enumerate(chart.edges) if chart.counts[k] and edge > count]
     assert [sum(chart.counts[k] for k in stays), sum(chart.counts[k] for k in goes)] == [1951, 5]
     assert all(chart.places[k + 1] <= mark.place for k in stays) and all(chart.places[k] >= mark.place for k in goes)
-
-
-def test_a_signal_that_is_the_same_in_all_documents_is_words() -> None:
-    flat = SignalCounts([0.0], [0, 1555], True, 0.0, 0.0)
-    assert is_flat(flat) and in_words(flat) == "all 1,555 documents: 0"
-    assert in_words(replace(flat, high=0.25)) == "all 1,555 documents: 0 to 0.25"
-    assert not is_flat(replace(flat, counts=[1, 2]))
 
 
 def test_words_are_told_as_the_tokens_that_the_funnel_estimates(out: Path) -> None:
