@@ -279,7 +279,7 @@ class Way:
     a: str
     b: str
     documents: int
-    dropped_by: str  # A, B, or both
+    dropped_by: str  # A or B
     examples: list[MovedDocument] = field(default_factory=list)
 
 
@@ -292,7 +292,6 @@ class JoinedDocuments:
     before_mix: bool  # sides and ways are those before the mix that a run ends with
     sides: list[Sides]  # by source; all of them last
     ways: list[Way]  # that changed sides
-    other_reasons: list[Way]  # dropped by both, but not by the same rule
 
 
 def documents_of(join: Joined, runs: Sequence[ComparedRun], share: float) -> JoinedDocuments:
@@ -307,7 +306,6 @@ def documents_of(join: Joined, runs: Sequence[ComparedRun], share: float) -> Joi
         any(run.drawing for run in runs),
         sides_of(join.counts),
         [way(pair, count, shown.get(pair, [])) for pair, count in changed],
-        [way(pair, count, []) for pair, count in ordered if side_of(*pair) == "both_gone" and pair[0] != pair[1]],
     )
 
 
@@ -328,7 +326,7 @@ def side_of(a: Fate, b: Fate) -> str:
 
 def way(pair: Pair, count: int, shown: list[MovedDocument]) -> Way:
     a, b = pair
-    return Way(str(a), str(b), count, "both" if a.gone and b.gone else "A" if a.gone else "B", shown)
+    return Way(str(a), str(b), count, "A" if a.gone else "B", shown)
 
 
 def examples(samples: Mapping[Pair, Sequence[int]], runs: Sequence[ComparedRun]) -> dict[Pair, list[MovedDocument]]:

@@ -167,10 +167,7 @@ def sides(found: JoinedDocuments) -> Section:
     rows = [(way.dropped_by, way.a if way.dropped_by == "A" else way.b, way.documents) for way in found.ways]
     head = ("dropped in", "by", "documents")
     tables.append(Table.of("What dropped the documents that changed sides", head, rows, words=2))
-    rows = [(way.a, way.b, way.documents) for way in found.other_reasons]
-    head = ("in A", "in B", "documents")
-    folded = [Table.of("Dropped in both, but not by the same rule", head, rows, words=2)]
-    return Section("sides", "Documents that changed sides", tables, folded, lines, STRIPES, found.ways)
+    return Section("sides", "Documents that changed sides", tables, (), lines, STRIPES, found.ways)
 
 
 def by_side(title: str, found: Sequence[Sides]) -> Table:

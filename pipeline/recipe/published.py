@@ -13,8 +13,6 @@ from pydantic import Field
 
 from gristmill.kernels.common.settings import Settings
 
-WITHIN = 0.15  # of a share
-
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -42,7 +40,4 @@ class Published(Settings):
             gt=0,
         ),
     ] = None
-    within: Annotated[
-        float, Field(description="how far a share dropped may lie from the published one before an alarm", gt=0, le=1)
-    ] = WITHIN
     steps: dict[str, PublishedStep] = Field(default_factory=dict, description="by the name of a stage of this recipe")

@@ -26,7 +26,7 @@ from gristmill.pipeline.formatting import (
 from gristmill.pipeline.inputs.notes import fetches_of, notes_of
 from gristmill.pipeline.look.funnel import FunnelStep, Volume
 from gristmill.pipeline.look.overview import Overview, overview_of, written_each
-from gristmill.pipeline.look.published import within_of
+from gristmill.pipeline.look.published import WITHIN
 from gristmill.pipeline.look.run_folder import Told
 from gristmill.pipeline.report.charts import SERIES, key_of, series_class
 from gristmill.pipeline.report.page import Section, alarms, facts, fold, fragment, paragraphs, settings, tables
@@ -194,7 +194,7 @@ def published(data: ReportData) -> Section | None:
         return None
     about = (
         "What the publishers of this recipe report, and this run. A dash: the run does not know."
-        f" Far off: a share by more than {100 * within_of(data.run):.0f} points, or what stays threefold; a size"
+        f" Far off: a share by more than {100 * WITHIN:.0f} points, or what stays threefold; a size"
         " threefold, tokens a document twofold."
     )
     rows = [

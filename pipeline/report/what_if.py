@@ -52,12 +52,12 @@ NO_SCRIPT = Markup(
 
 def what_if(data: ReportData) -> Section | None:
     """Each segment's thresholds by how much they alone take."""
-    found = [effects(number, survey, data.run) for number, survey in enumerate(data.surveys) if survey.cuts]
+    found = [effects(number, survey) for number, survey in enumerate(data.surveys) if survey.cuts]
     html = paragraphs([ABOUT]) + NO_SCRIPT + fragment('<div class="takes">{{ found }}</div>', {"found": tables(*found)})
     return Section("what-if", "What if", html) if found else None
 
 
-def effects(number: int, survey: SurveyRecord, run: RunRecord) -> Table:
+def effects(number: int, survey: SurveyRecord) -> Table:
     whole = sum(documents for documents, _ in survey.reach)
     stay = sum(documents for documents, _ in survey.stay)
     cuts = [(k, cut, alone_of(cut)) for k, cut in enumerate(survey.cuts)]
@@ -70,7 +70,7 @@ def effects(number: int, survey: SurveyRecord, run: RunRecord) -> Table:
         limit = f"{'<' if cut.side == 'low' else '>'} {number_of(cut.value)}"
         rows.append((link, breakable(cut.signal), limit, as_number(cut.takes), as_number(alone)))
         bars.append([[(alone / full, "gone-shape"), ((cut.takes - alone) / full, "lost-shape")]])
-    title = f"{called(survey, run)}: {whole:,} documents come to these rules, {stay:,} stay"
+    title = f"{called(survey)}: {whole:,} documents come to these rules, {stay:,} stay"
     return Table.of(title, ("threshold", "signal", "at", "takes", "alone"), rows, words=2, bars=bars)
 
 
@@ -80,14 +80,11 @@ def alone_of(cut: CutCounts) -> int:
     return sum(sum(row[:end] if cut.side == "low" else row[end:]) for row in cut.documents)
 
 
-def called(survey: SurveyRecord, run: RunRecord) -> str:
+def called(survey: SurveyRecord) -> str:
     """A segment by its rules, and by the sources that come to them: its own name is that of one of them."""
-    rules, last = list(survey.rules), last_stage(survey, run)
+    rules = list(survey.rules)
     names = ", ".join(rules) if len(rules) <= NAMED else f"{rules[0]} to {rules[-1]}, {len(rules)} rules"
-    if elsewhere(survey, run):
-        return f"{names}, of {and_so_on(survey.sources)}"
-    sources = len(last.sources) if last is not None else 0
-    return f"{names}, of {sources} sources" if sources > 1 else names
+    return f"{names}, of {and_so_on(survey.sources)}"
 
 
 def and_so_on(sources: Sequence[str]) -> str:
@@ -98,14 +95,6 @@ def last_stage(survey: SurveyRecord, run: RunRecord) -> StageRecord | None:
     """The last of its rules, as the run counted it."""
     name = list(survey.rules)[-1] if survey.rules else ""
     return next((stage for stage in run.stages if stage.name == name), None)
-
-
-def elsewhere(survey: SurveyRecord, run: RunRecord) -> list[str]:
-    """Sources that come to its last rule in another segment."""
-    last = last_stage(survey, run)
-    if last is None or OTHERS in survey.sources:
-        return []
-    return [name for name, count in last.sources.items() if count.docs_in and name not in survey.sources]
 
 
 # --- histograms of a stage --------------------------------------------------------------------------------------------
@@ -307,9 +296,7 @@ def until(survey: SurveyRecord, run: RunRecord) -> str:
         return ""
     later = [stage.name for stage in run.stages[run.stages.index(last) + 1 :] if stage.count.lost]
     some = ", ".join(later[:3]) + (f" and {len(later) - 3} more" if len(later) > 3 else "")
-    others = elsewhere(survey, run)
-    beside = f" Of {and_so_on(survey.sources)} alone; another segment has {and_so_on(others)}." if others else ""
-    return f"Counted after {last.name}" + (f", before {some}." if later else ".") + beside
+    return f"Counted after {last.name}" + (f", before {some}." if later else ".")
 
 
 def tokens_a_unit(survey: SurveyRecord, run: RunRecord, lefts: Volumes) -> list[float] | None:

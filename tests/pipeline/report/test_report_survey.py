@@ -390,7 +390,7 @@ def test_the_page_says_whose_documents_a_threshold_was_counted_on(apart: Path) -
     assert html.count("<h4>Thresholds of tales</h4>") == html.count("<h4>Thresholds of rhymes</h4>") == 3
     assert html.count("<h4>Thresholds</h4>") == 1  # gopher_repetition, of one source alone
     assert "300 documents come to these rules" in html and "100 documents come to these rules" in html
-    assert "Of rhymes alone; another segment has tales." in html
+    assert ", of rhymes: 100 documents" in html and ", of tales: 300 documents" in html
     spoken = [json.loads(path.read_text())["languages"] for path in sorted(apart.glob("partitions/*/survey.json"))]
     whole = sum(came for rows in spoken for name, came, _ in rows if name == "en")
     assert re.search(rf'>en</th><td class="track".*?data-head="came">{whole}</td>', html) and len(spoken) == 2
