@@ -241,15 +241,6 @@ class RunFolder:
         """The place of each part among the documents' files, by its key."""
         return {file.key: number for number, file in enumerate(self.documents)}
 
-    @cached_property
-    def signal_files(self) -> dict[str, list[str]]:
-        """Files with signals of each part, by its key: documents, and what stages laid beside them."""
-        by_key: dict[str, list[str]] = {}
-        for part in self.parts:
-            paths = [part.files[kind] for kind in ("documents", "signals") if kind in part.files]
-            by_key.setdefault(part.key, []).extend(paths)
-        return by_key
-
     def sink_files(self, sink: str) -> list[str]:
         """What a sink wrote, of this version of the run."""
         return sorted({path for part in self.parts for name, path in part.files.items() if name == f"sink/{sink}"})
