@@ -343,10 +343,10 @@ def conditions_of(text: str) -> dict[str, str]:
     except csv.Error as error:
         raise ValueError(f"{text!r}: {error}") from error
     conditions: dict[str, str] = {}
-    for field in filter(None, map(str.strip, fields)):
-        name, equals, value = (part.strip() for part in field.partition("="))
+    for condition in filter(None, map(str.strip, fields)):
+        name, equals, value = (part.strip() for part in condition.partition("="))
         if not (name and equals) or name in conditions:
-            raise ValueError(f"{field!r}: SIGNAL=VALUE was expected, each signal once, such as topic=science")
+            raise ValueError(f"{condition!r}: SIGNAL=VALUE was expected, each signal once, such as topic=science")
         conditions[name] = value
     if len(conditions) > MOST:
         raise ValueError(f"{len(conditions)} conditions; {MOST} at most")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -88,7 +87,6 @@ def environment(templates: Path = HERE) -> Environment:
         "tokens": as_tokens,
         "moment": as_moment,
         "ticked": ticked,
-        "breakable": breakable,
     }
     jinja.tests |= {"web": is_web}
     jinja.globals |= {"share": as_share}
@@ -144,15 +142,6 @@ def ticked(text: str) -> Markup:
         return Markup.escape(plain(text))
     return Markup("").join(
         Markup("<code>{}</code>").format(part) if k % 2 else Markup.escape(part) for k, part in enumerate(parts)
-    )
-
-
-def breakable(name: str) -> Markup:
-    """A long name that may go to the next line behind a dot or an underscore."""
-    return Markup("").join(
-        Markup("{}<wbr>").format(part) if part in "._" else Markup.escape(part)
-        for part in re.split("([._])", plain(name))
-        if part
     )
 
 

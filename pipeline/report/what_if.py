@@ -15,7 +15,7 @@ from markupsafe import Markup
 from gristmill.pipeline.formatting import as_number, as_share
 from gristmill.pipeline.look.funnel import Volume, Volumes
 from gristmill.pipeline.report.charts import TICKS, Histogram, ThresholdMark, histogram
-from gristmill.pipeline.report.page import Section, breakable, fold, fragment, paragraphs, tables
+from gristmill.pipeline.report.page import Section, fold, fragment, paragraphs, tables
 from gristmill.pipeline.report.run_sections import ReportData
 from gristmill.pipeline.report_data.histograms import CutCounts, SignalCounts, SurveyRecord, side_by_side
 from gristmill.pipeline.report_data.survey import OTHERS
@@ -65,10 +65,10 @@ def effects(number: int, survey: SurveyRecord) -> Table:
     full = longest_of([cut.takes for _, cut, _ in cuts], whole)
     rows, bars = [], []
     for k, cut, alone in cuts:
-        name = breakable(f"{cut.stage}.{cut.field}")
-        link = fragment('<a href="#cut-{{ place }}">{{ name }}</a>', {"place": f"{number}-{k}", "name": name})
+        values = {"place": f"{number}-{k}", "name": f"{cut.stage}.{cut.field}"}
+        link = fragment('<a href="#cut-{{ place }}">{{ name }}</a>', values)
         limit = f"{'<' if cut.side == 'low' else '>'} {number_of(cut.value)}"
-        rows.append((link, breakable(cut.signal), limit, as_number(cut.takes), as_number(alone)))
+        rows.append((link, cut.signal, limit, as_number(cut.takes), as_number(alone)))
         bars.append([[(alone / full, "gone-shape"), ((cut.takes - alone) / full, "lost-shape")]])
     title = f"{called(survey)}: {whole:,} documents come to these rules, {stay:,} stay"
     return Table.of(title, ("threshold", "signal", "at", "takes", "alone"), rows, words=2, bars=bars)
