@@ -1,13 +1,8 @@
 """The report in a real browser: no request, no error, hostile text stays text, sliders say what `tune` says, axe finds
-nothing serious.
-
-Needs Chromium and playwright; axe-core is looked for at GRISTMILL_AXE (axe.min.js of the npm package) or in
-node_modules, and only its test is skipped without it.
-"""
+nothing serious."""
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,33 +17,10 @@ from gristmill.pipeline.report_data import survey as survey_module
 from gristmill.pipeline.report_data.histograms import SignalCounts
 from gristmill.pipeline.report_data.survey import survey_segments
 from gristmill.pipeline.store.storage import Store
+from tests.pipeline.explore.chromium_pages import axe_core, chromium
 from tests.pipeline.report import surveyed
 
-CHROMIUM = next(
-    (
-        path
-        for path in (os.environ.get("CHROMIUM", ""), "/usr/bin/chromium", "/usr/bin/chromium-browser")
-        if path and Path(path).exists()
-    ),
-    None,
-)
-AXE = next(
-    (
-        path
-        for path in (
-            os.environ.get("GRISTMILL_AXE", ""),
-            os.environ.get("AXE_CORE", ""),
-            "node_modules/axe-core/axe.min.js",
-        )
-        if path and Path(path).exists()
-    ),
-    None,
-)
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install '.[dev]')")
-pytestmark = [
-    pytest.mark.run,
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium at /usr/bin/chromium; set CHROMIUM to one"),
-]
+pytestmark = pytest.mark.run
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +30,8 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as play:
-        started = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with chromium() as started:
         yield started
-        started.close()
 
 
 class Opened:
@@ -294,15 +264,12 @@ def test_nothing_is_wider_than_the_screen(browser: Any, out: Path, width: int) -
     assert found.wrong == []
 
 
-@pytest.mark.skipif(
-    AXE is None, reason="axe-core is not here: npm pack axe-core, and set GRISTMILL_AXE to its axe.min.js"
-)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_fault(browser: Any, out: Path, scheme: str) -> None:
     found = Opened(browser, out, bypass_csp=True, color_scheme=scheme)
     found.page.evaluate("document.querySelectorAll('details').forEach(its => { its.open = true; })")
     found.move(0, 0, 4)
-    found.page.evaluate(Path(str(AXE)).read_text("utf-8"))
+    found.page.evaluate(axe_core())
     faults = found.page.evaluate("axe.run()")["violations"]
     found.context.close()
     assert [(its["impact"], its["id"], its["nodes"][0]["html"]) for its in faults] == []
