@@ -45,25 +45,14 @@ class Axis:
 
     @classmethod
     def of(cls, values: Sequence[float], begin: float, end: float) -> Axis:
-        """From tick to tick: wide enough for all values, and never of no width."""
+        """From the lowest value to the highest, with a little room."""
         low, high = min(values), max(values)
         if high - low <= 1e-9 * max(1.0, abs(low)):
             low, high = low - 0.5, high + 0.5
-        step = round_step((high - low) / TICKS)
-        first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-        ticks = tuple(step * k for k in range(first, last + 1))
-        return cls(ticks[0], ticks[-1], begin, end, ticks)
-
-    @classmethod
-    def within(cls, values: Sequence[float], begin: float, end: float) -> Axis:
-        """From the lowest value to the highest, with a little room."""
-        outer = cls.of(values, begin, end)
-        low, high = min(values), max(values)
-        if high - low <= 1e-9 * max(1.0, abs(low)):
-            return outer
-        room = (high - low) * ROOM
+        step, room = round_step((high - low) / TICKS), (high - low) * ROOM
         low, high = low - room, high + room
-        return cls(low, high, begin, end, tuple(tick for tick in outer.ticks if low <= tick <= high))
+        first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+        return cls(low, high, begin, end, tuple(step * k for k in range(first, last + 1)))
 
     def at(self, value: float) -> str:
         return f"{self.begin + (self.end - self.begin) * (value - self.low) / (self.high - self.low):.1f}"
@@ -232,7 +221,7 @@ def lines(found: Curves) -> Markup:
     """Means as lines, from the lowest to the highest as a band around each; in the order given, which decides looks."""
     ys = [y for curve in found.curves for y in (*curve.low, *curve.high)]
     across = Axis.of([x for curve in found.curves for x in curve.at], 0, WIDE)
-    up = Axis.within([y for y in ys if found.top is None or y <= found.top] or ys, TALL, 0)
+    up = Axis.of([y for y in ys if found.top is None or y <= found.top] or ys, TALL, 0)
     percent = Axis(across.low, across.high, 0, 100, across.ticks)
     values = {
         "found": found,
@@ -342,7 +331,7 @@ class ForestPlot:
 def forest(found: ForestPlot) -> Markup:
     """Rows of a table, each with its drawing on the axis that all share. An unbounded end runs to the edge."""
     ends = [end for one in found.estimates for end in (one.value, one.low, one.high, *one.seeds) if end is not None]
-    axis = Axis.within([0.0, *ends, *([found.budget] if found.budget is not None else [])], 0, 100)
+    axis = Axis.of([0.0, *ends, *([found.budget] if found.budget is not None else [])], 0, 100)
     rows = [
         (
             one,

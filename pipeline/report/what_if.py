@@ -250,10 +250,6 @@ def languages(data: ReportData) -> Section | None:
         counts[name] = before[0] + came, before[1] + stayed
     given = [(name, *counts[name]) for name in sorted(counts, key=lambda name: (-counts[name][0], name))]
     most = given[0][1]
-    more = [survey.more_languages for survey in with_languages if survey.more_languages[0]]
-    if more:
-        languages_more, came_more, stayed_more = zip(*more, strict=True)
-        given.append((f"{max(languages_more)} more", sum(came_more), sum(stayed_more)))
     whole = sum(came for _, came, _ in given)
     rows = [
         (name, as_number(came), as_share(came, whole), as_number(stayed), as_share(stayed, came))

@@ -97,7 +97,6 @@ class SurveyRecord:
     cuts: list[CutCounts]
     signals: dict[str, SignalCounts]
     languages: list[tuple[str, int, int]]  # name, documents that came, documents that stay
-    more_languages: tuple[int, int, int]
     kept: list[SampleEntry]
     sample: SurveySample
 

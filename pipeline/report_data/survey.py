@@ -58,7 +58,6 @@ from gristmill.pipeline.tasks.bound_rule import BoundRule
 
 SOURCES = 12  # counted by themselves; the smaller ones are one group
 OTHERS = "other sources"
-LANGUAGES = 60
 OUT_OF_REACH = 255  # a bin that no slider comes to
 WEIGHTS = ("tokens", "words")  # what documents are weighed by: the first that is there
 SAMPLE = 2000  # documents whose signals the page carries
@@ -403,7 +402,6 @@ def survey_record(
     recipe = {d.rule.called: recipe_lines(d, rule) for d, rule in zip(plan.rules, rules, strict=True)}
     apart = Decomposition.of(plan, sample.batch)
     languages = sorted(totals.languages.items(), key=lambda item: (-item[1][0], item[0]))
-    rare = [counts for _, counts in languages[LANGUAGES:]]
     return SurveyRecord(
         segment=segment,
         weight=plan.weight,
@@ -413,8 +411,7 @@ def survey_record(
         rules=recipe,
         cuts=[cut_record(plan, totals, number, cut) for number, cut in enumerate(cuts)],
         signals={name: signal_record(plan, totals, name) for name in plan.edges},
-        languages=[(name, came, stayed) for name, (came, stayed) in languages[:LANGUAGES]],
-        more_languages=(len(rare), sum(came for came, _ in rare), sum(stayed for _, stayed in rare)),
+        languages=[(name, came, stayed) for name, (came, stayed) in languages],
         kept=kept,
         sample=SurveySample(
             sizes=totals.reach[:, 0].tolist(),
