@@ -141,8 +141,9 @@ class Run:
         return View(plain(comparison), render_comparison(comparison))
 
     def summarize(self, law: str = "eu", documents: str | None = None, synthetic: Sequence[str] = ()) -> View:
-        """Write the public summary of training content, by the template of a law: eu is the AI Act's Article 53(1)(d). `documents`: the stage whose files are counted, the last `write` unless given;
-        `synthetic`: sources that hold synthetic data."""
+        """Write the public summary of training content, by the template of a law: eu is the AI Act's Article 53(1)(d).
+        `documents`: the stage whose files are counted, the last `write` unless given; `synthetic`: sources that hold
+        synthetic data."""
         made, paths = write_summary(self._folder, law, documents, synthetic)
         return View({**made.plain(), "written": paths}, render_summary(made))
 

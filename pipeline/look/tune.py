@@ -333,7 +333,7 @@ def _with_text(folder: RunFolder, part: Partition, deciding: BoundRule, row: int
     raise RecipeError(f"part {part.key} has no row {row}: were its files changed?")
 
 
-# --- documents by the values of their signals, such as `topic=science, quality_bucket=2`: a cell of a mix, or a part ---
+# --- documents by the values of their signals, as `topic=science, quality_bucket=2` -----------------------------------
 
 
 def conditions_of(text: str) -> dict[str, str]:

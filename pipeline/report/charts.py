@@ -1,5 +1,5 @@
-"""Drawings of the pages as inline SVG: histograms with thresholds, lines with bands, intervals on one axis. Each has its
-numbers as a table.
+"""Drawings of the pages as inline SVG: histograms with thresholds, lines with bands, intervals on one axis. Each has
+its numbers as a table.
 
 Nothing here names a color: shapes have classes, and style.css says how those look. Numbers alone go into attributes;
 words go through `fragment`, which escapes them. Widths are in percent, so that a chart fits a phone without its letters
