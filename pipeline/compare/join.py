@@ -11,12 +11,12 @@ document is on the side on which it came to the mix.
 from __future__ import annotations
 
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -159,15 +159,7 @@ class Piles:
         return records[first]
 
 
-class Codes(dict[Any, int]):
-    """Small numbers for things that repeat, in the order in which they came."""
-
-    def __missing__(self, thing: Any) -> int:
-        self[thing] = len(self)
-        return self[thing]
-
-
-def records_of(run: ComparedRun, fates: Codes, sources: Codes, limit: int) -> Iterator[Records]:
+def records_of(run: ComparedRun, fates: dict[Fate, int], sources: dict[str, int], limit: int) -> Iterator[Records]:
     """Every document of a run whose uid is below `limit`; those that were dropped may come twice."""
     for source, path in run.arrived:
         for batch in run.batches(path, ["uid"]):
@@ -223,7 +215,9 @@ def joined(runs: Sequence[ComparedRun], limit: int) -> Joined:
     """Both runs, of documents whose uids are below `limit`."""
     documents = sum(run.overview.totals.documents for run in runs)
     bits = max(0, (max(1, documents) - 1) // PILE).bit_length()
-    fates, sources, found = Codes({KEPT: 0, ABSENT: 1, REACHED_MIX: 2}), Codes(), Joined()
+    # Small numbers for what repeats, in the order in which it came.
+    fates = defaultdict[Fate, int](lambda: len(fates), {KEPT: 0, ABSENT: 1, REACHED_MIX: 2})
+    sources, found = defaultdict[str, int](lambda: len(sources)), Joined()
     with tempfile.TemporaryDirectory(prefix="gristmill-compare-") as temporary:
         piles = [Piles(Path(temporary, run.letter), bits) for run in runs]
         for run, of_run in zip(runs, piles, strict=True):

@@ -114,9 +114,7 @@ class _PartAnswer:
     moved: list[tuple[int, int, Moved]] = field(default_factory=list)  # uid, row; without url and text
 
 
-def tune(
-    folder: RunFolder, settings: Sequence[str], samples: int = 5, threads: int | None = None, where: str = ""
-) -> Tuning:
+def tune(folder: RunFolder, settings: Sequence[str], samples: int = 5, where: str = "") -> Tuning:
     """What STAGE.FIELD=VALUE would do, one or several of the same segment; `where` to documents of a cell alone."""
     try:
         conditions = conditions_of(where)
@@ -134,7 +132,7 @@ def tune(
     changed = {c.stage for c in changes}
     answer = Tuning(", ".join(segment.name for segment in segments), changes, conditions)
     work = [(segment, part) for segment in segments for part in segment.parts]
-    with ThreadPoolExecutor(threads or cores_here()) as pool:
+    with ThreadPoolExecutor(cores_here()) as pool:
         parts = list(
             pool.map(lambda pair: _ask(store, pair[1], pair[0].before, pair[0].after, samples, conditions), work)
         )

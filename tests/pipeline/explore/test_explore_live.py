@@ -38,44 +38,15 @@ def me(**more: Any) -> dict[str, Any]:
         {"name": "exact_dedup", "kind": "global", "source": None, "stages": ["exact_dedup"], "state": "waiting", "parts": None, "done": 0, "began": None, "ended": None, "doing": None, "seconds_left": None},
     ]  # fmt: skip
     count = {
-        "docs_in": 10,
-        "kept": 8,
-        "dropped": {HOSTILE: 1},
-        "quarantined": 1,
-        "seconds": 1.0,
-        "bytes_in": 5,
-        "bytes_out": 4,
-    }
+        "docs_in": 10, "kept": 8, "dropped": {HOSTILE: 1}, "quarantined": 1, "seconds": 1.0, "bytes_in": 5, "bytes_out": 4
+    }  # fmt: skip
+    read = count | {"kept": 10, "dropped": {}, "quarantined": 0}
     facts = {
-        "name": f"going {HOSTILE}",
-        "state": "running",
-        "message": None,
-        "process": this_process(),
-    }
-    facts |= {
-        "started": time.time() - 60,
-        "updated": time.time(),
-        "workers": 2,
-        "dashboard": "http://127.0.0.1:8787/status",
-        "notes": [HOSTILE],
-    }
-    facts |= {
-        "documents": 10,
-        "bytes": 5_000_000,
-        "recently": {"documents": 5, "bytes": 1_000_000, "seconds": 10.0},
-        "alarms": [f"web {HOSTILE}"],
-    }
-    return (
-        facts
-        | {
-            "nodes": nodes,
-            "stages": {
-                "web": {"web": count | {"kept": 10, "dropped": {}, "quarantined": 0}},
-                "extract": {"web": count},
-            },
-        }
-        | more
-    )
+        "name": f"going {HOSTILE}", "state": "running", "message": None, "process": this_process(),
+        "started": time.time() - 60, "updated": time.time(), "workers": 2, "notes": [HOSTILE], "nodes": nodes,
+        "alarms": [f"web {HOSTILE}"], "stages": {"web": {"web": read}, "extract": {"web": count}},
+    }  # fmt: skip
+    return facts | more
 
 
 def leave(out: Path, facts: dict[str, Any]) -> Path:
