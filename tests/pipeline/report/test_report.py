@@ -17,7 +17,7 @@ from gristmill.pipeline.formatting import as_moment
 from gristmill.pipeline.look.run_folder import NotFound, RunFolder
 from gristmill.pipeline.report import build_report
 from gristmill.pipeline.report.build import SECTIONS, report_of
-from gristmill.pipeline.report.page import Section, breakable, fragment, is_web, ticked
+from gristmill.pipeline.report.page import Section, fragment, is_web, ticked
 from gristmill.pipeline.report.run_sections import ReportData
 from gristmill.pipeline.store.run_records import RunRecord
 from gristmill.pipeline.tables import as_html
@@ -174,7 +174,6 @@ def test_each_of_many_sources_has_its_row_and_its_part() -> None:
 def test_names_between_ticks_are_code_and_all_else_is_text() -> None:
     assert ticked("Fills `text`, <b> and `a<b`.") == "Fills <code>text</code>, &lt;b&gt; and <code>a&lt;b</code>."
     assert ticked("one ` alone <i>") == "one ` alone &lt;i&gt;"
-    assert breakable("a_b.<c>") == "a_<wbr>b.<wbr>&lt;c&gt;"
 
 
 def test_a_bar_of_next_to_nothing_does_not_look_full() -> None:
