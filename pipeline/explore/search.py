@@ -22,8 +22,9 @@ import pyarrow.parquet as pq
 
 from gristmill.pipeline.formatting import as_hex, nearest
 from gristmill.pipeline.look.run_folder import RunFile, RunFolder
+from gristmill.pipeline.look.stage_view import details_of
 from gristmill.pipeline.report_data.documents import Span, around
-from gristmill.pipeline.report_data.rejects import reasons_by_uid, rows_of
+from gristmill.pipeline.report_data.rejects import rows_of
 
 PAGE = 50  # documents on a page
 LONGEST_QUERY = 4096  # bytes behind the question mark
@@ -188,7 +189,6 @@ class Hit:
     stage: str | None = None  # who took it; None: nobody
     reason: str | None = None
     detail: str | None = None
-    numbers: str = ""  # what it was beyond
     shown: list[tuple[str, bool]] = field(default_factory=list)  # of its text
     characters: int | None = None
 
@@ -388,15 +388,12 @@ def texts_of(folder: RunFolder, path: str, rows: Sequence[int]) -> list[str]:
 
 
 def give_numbers(folder: RunFolder, hits: list[Hit], deadline: Deadline) -> None:
-    """For what rules took by stored signals: the number of the reason by which it went, as long as there is time."""
+    """For what rules took by stored signals: what they were beyond, as long as there is time."""
     wanted: dict[tuple[str, int], dict[int, Hit]] = {}  # by stage and part
     for hit in hits:
         if hit.uid is not None and hit.part is not None and hit.stage in folder.rules_by_name:
             wanted.setdefault((str(hit.stage), hit.part), {})[int(hit.uid, 16)] = hit
     for (stage, number), by_uid in wanted.items():
-        key = folder.documents[number].key
-        for deciding, part in folder.rules_by_name[stage]:
-            if part.key == key and not deadline.over:
-                for uid, reasons in reasons_by_uid(folder.open, [deciding], part, list(by_uid)):
-                    held = (held.words for held in reasons.held if held.reason == by_uid[uid].reason)
-                    by_uid[uid].numbers = next(held, "")
+        if not deadline.over:
+            for uid, detail in details_of(folder, stage, folder.documents[number].key, list(by_uid)).items():
+                by_uid[uid].detail = detail

@@ -127,7 +127,7 @@ def samples_of(
     rejected: list[SampleDocument] = []
     for file in folder.rejects([stage]):
         rows = [row for _, row in folder.reject_rows([file], "reason", one_of(reason), limit - len(rejected))]
-        details = details_of(folder, stage, file.path, [row.uid for row in rows if row.uid is not None])
+        details = details_of(folder, stage, file.key, [row.uid for row in rows if row.uid is not None])
         for row in rows:
             text, match = None, None
             if row.text is not None:
@@ -139,15 +139,15 @@ def samples_of(
     return rejected if len(rejected) > len(samples) else samples
 
 
-def details_of(folder: RunFolder, stage: str, rejects: str, uids: Sequence[int]) -> dict[int, str]:
-    """What a rule dropped documents of a file of rejects for, in numbers, by uid."""
+def details_of(folder: RunFolder, stage: str, key: str, uids: Sequence[int]) -> dict[int, str]:
+    """What a rule dropped documents of a part for, in numbers, by uid."""
     if stage not in folder.rules_by_name:
         return {}
-    from gristmill.pipeline.report_data.rejects import detail_of, key_of, reasons_by_uid  # with rules and their kernels
+    from gristmill.pipeline.report_data.rejects import detail_of, reasons_by_uid  # with rules and their kernels
 
     bound = [each for pairs in folder.rules_by_name.values() for each in pairs]
     details: dict[int, str] = {}
-    for part in [part for _, part in folder.rules_by_name[stage] if part.key == key_of(rejects)]:
+    for part in [part for _, part in folder.rules_by_name[stage] if part.key == key]:
         rules = [rule for rule, its in bound if its == part]
         for uid, answer in reasons_by_uid(folder.open, rules, part, uids):
             detail = detail_of(stage, answer)
