@@ -223,7 +223,7 @@ def _on_the_way(ready: PreparedAblation, runs: Runs) -> OnTheWay:
 
     folder = RunFolder(str(ready.out))
     return {
-        run_of(job): metrics_of(folder, f"{_below(ready.out, job['folder'])}/metrics.jsonl").values[ON_THE_WAY]
+        run_of(job): metrics_of(folder, f"{_below(ready.out, job['folder'])}/metrics.jsonl")[ON_THE_WAY]
         for job in ready.jobs
         if run_of(job) in runs and job["arm"] == CONTROL
     }

@@ -260,7 +260,7 @@ class Execution:
             status = "interrupted" if isinstance(error, KeyboardInterrupt | OverBudget) else "failed"
             record = self.record(status, message_of(error))
             here = InlineExecutor(self.store)
-            self.write_reports(record, {}, lambda tasks: [result for _, result in here.results(tasks)])
+            self.write_reports(record, lambda tasks: [result for _, result in here.results(tasks)])
             self.journal.flush()
         except Exception as also:  # a full disk, say, which may be the error itself: that one is to be heard
             why = in_words(also, self.store.address) if isinstance(also, OSError) else f"{also}" or type(also).__name__
