@@ -219,11 +219,10 @@ def published(data: ReportData) -> Section | None:
 def time(data: ReportData) -> Section:
     run = data.run
     priced = bool(run.cost)
-    head = ("stage", "kind", *COUNTS, "gone", "time", "docs/s", "memory", *(["cost"] if priced else []))
+    head = ("stage", *COUNTS, "gone", "time", "docs/s", "memory", *(["cost"] if priced else []))
     rows = [
         (
             data.link(stage.name),
-            stage.kind,
             *map(as_number, (stage.count.docs_in, stage.count.kept, stage.count.lost, stage.count.quarantined)),
             as_share(stage.count.gone, stage.count.docs_in),
             as_seconds(stage.count.seconds),
@@ -239,7 +238,7 @@ def time(data: ReportData) -> Section:
         "In = kept + dropped + quarantined, for every stage. For sources: records = documents + skipped + damaged. Time"
         " is summed over workers, and drawn as a bar."
     )
-    html = tables(Table.of(about, head, rows, words=2, bars=bars))
+    html = fragment('<div class="times">{{ table }}</div>', {"table": tables(Table.of(about, head, rows, bars=bars))})
     if run.bytes_written:
         documents = sum(reader.count.kept for reader in run.readers)
         html += paragraphs([f"Written: {written_each(run.bytes_written, documents)}."], "soft note")

@@ -218,7 +218,7 @@ def ticks_of(signal: SignalCounts) -> list[tuple[float, str]]:
     edges, chosen = signal.edges, list[tuple[float, str]]()
     each = -(-len(edges) // TICKS)
     roundest = [
-        min(range(start, min(start + each, len(edges))), key=lambda at: (len(tick(edges[at])), at))
+        min(range(start, min(start + each, len(edges))), key=lambda at: (digits_of(edges[at]), at))
         for start in range(0, len(edges), each)
     ]
     for at in [len(edges) - 1, *roundest]:
@@ -226,6 +226,11 @@ def ticks_of(signal: SignalCounts) -> list[tuple[float, str]]:
         if all(abs(place - other) > CLEAR for other, _ in chosen):
             chosen.append((place, tick(edges[at])))
     return sorted(chosen)
+
+
+def digits_of(value: float) -> int:
+    """How many digits tell a number, but for its zeros: 1 of 40 and of 0.05."""
+    return len(f"{value:g}".replace(".", "").strip("-0"))
 
 
 def tick(value: float) -> str:

@@ -168,7 +168,7 @@ def test_each_of_many_sources_has_its_row_and_its_part() -> None:
     readers = [entry(f"source {k}", "read", "", {f"source {k}": counts(10 + k, {"not_found": 1})}) for k in range(40)]
     html = page_from(run([*readers, *entries()[2:]]))
     assert re.findall(r'<li><a href="#(stage-[^"]*)">', html) == [f"stage-{k}" for k in range(45)]
-    assert "source 7 read 17 16 1 0" in Page(html).text
+    assert "source 7 17 16 1 0" in Page(html).text
 
 
 def test_names_between_ticks_are_code_and_all_else_is_text() -> None:
