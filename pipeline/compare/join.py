@@ -216,8 +216,9 @@ def joined(runs: Sequence[ComparedRun], limit: int) -> Joined:
     documents = sum(run.overview.totals.documents for run in runs)
     bits = max(0, (max(1, documents) - 1) // PILE).bit_length()
     # Small numbers for what repeats, in the order in which it came.
-    fates = defaultdict[Fate, int](lambda: len(fates), {KEPT: 0, ABSENT: 1, REACHED_MIX: 2})
-    sources, found = defaultdict[str, int](lambda: len(sources)), Joined()
+    fates: dict[Fate, int] = defaultdict(lambda: len(fates), {KEPT: 0, ABSENT: 1, REACHED_MIX: 2})
+    sources: dict[str, int] = defaultdict(lambda: len(sources))
+    found = Joined()
     with tempfile.TemporaryDirectory(prefix="gristmill-compare-") as temporary:
         piles = [Piles(Path(temporary, run.letter), bits) for run in runs]
         for run, of_run in zip(runs, piles, strict=True):
