@@ -54,7 +54,6 @@ WORDS = ("adopt", "reject", "disagree", "inconclusive", "failed", "not run")  # 
 MARKS = {"adopt": "✓", "reject": "✕", "disagree": "≠", "inconclusive": "?", "failed": "!", "not run": "–"}
 ROLES = ("target", "guard", "reported")
 BEST = 10  # proxy runs that are shown
-NAMED = 8  # runs without a curve
 TOGETHER = 5  # arms in one drawing, beside the control
 POINTS = 300  # of a curve; more than a screen shows
 EARLY = 0.1  # of a run, whose losses are too high to draw the rest beside
@@ -148,11 +147,8 @@ def differences_section(record: AblationRecord, order: Sequence[str]) -> Section
 
 
 def curves_section(record: AblationRecord, metrics: Mapping[str, JobMetrics], order: Sequence[str]) -> Section:
-    missing = without(record, metrics)
-    html = paragraphs([missing] if missing else [])
-    return Section(
-        "curves", "On the way", html + Markup("").join(map(lines, drawings(record, metrics, order))), "Curves"
-    )
+    html = Markup("").join(map(lines, drawings(record, metrics, order)))
+    return Section("curves", "On the way", html or paragraphs(["No run left losses."]), "Curves")
 
 
 def settings_section(record: AblationRecord, order: Sequence[str]) -> Section:
@@ -481,19 +477,6 @@ def top_of(curves: Sequence[Curve]) -> float | None:
     return max(
         (high for curve in curves for update, high in zip(curve.at, curve.high, strict=True) if update >= late),
         default=None,
-    )
-
-
-def without(record: AblationRecord, metrics: Mapping[str, JobMetrics]) -> str:
-    """Which runs that are done have no curve, in words; nothing where all have."""
-    done = [job for job in record.get("jobs") or [] if job["status"] == "done"]
-    bare = [job for job in done if not metrics.get(str(job["folder"]), {}).get(LOSS)]
-    if not bare:
-        return "" if done else "No run was finished."
-    names = ", ".join(f"{job['arm']} (seed {job['seed']})" for job in bare[:NAMED])
-    more = " …" if len(bare) > NAMED else ""
-    return (
-        f"Without {len(bare)} of {len(done)} runs, in whose folders lies no metrics.jsonl with losses: {names}{more}."
     )
 
 
