@@ -203,7 +203,7 @@ def test_only_stages_from_outside_leave_their_figures_in_report_json() -> None:
     report = {"clusters": [[2, 3]]}
     assert kept_figures(ExactDedup, report) == {}
     kept = kept_figures(Own, report)
-    assert kept["figures"]["topic"] == "duplicates"
+    assert kept["figures"]["title"] == "Clusters of duplicates"
     assert kept["token_counts"] == {"by_source": {"a": 1}, "bytes_per_token": {"a": 4.0}}
 
 
