@@ -53,7 +53,7 @@ def check_whole(out: Path) -> None:
 
 def test_a_public_summary_goes_with_them(out: Path) -> None:
     _, files = write_summary(RunFolder(out), "eu")
-    assert len(files) == 4 and all((out / file).exists() for file in files)
+    assert len(files) == 2 and all((out / file).exists() for file in files)
     assert ask(out, f"{documents(out)[0]['uid']:016x}")["documents"] == 1
     assert not any((out / file).exists() for file in files)
     check_whole(out)
