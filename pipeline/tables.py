@@ -1,16 +1,14 @@
-"""How a table looks: in a terminal (and in a notebook, which shows what a terminal would), on a page, in Markdown.
+"""How a table looks: in a terminal (and in a notebook, which shows what a terminal would), and on a page.
 
 In a terminal a table is as wide as it needs to be, and never wider than the terminal. Numbers are never wrapped. Where
-a table is too wide, columns of text become narrower where that adds the fewest lines, but for their longest word: rich
-breaks names.
-Heads of several words are set on several lines first.
+a table is too wide, heads of several words are set on several lines, and then the widest column of text becomes
+narrower, but for its longest word: rich breaks names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Literal, TypeAlias
 
 from markupsafe import Markup
@@ -21,13 +19,13 @@ from rich.segment import Segment
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from gristmill.shards.card_text import plain as as_markdown_text, table as markdown_table
-from gristmill.stages.figures import Bar, Block, Column, FactList, Plane, Table, Warnings, as_text
+from gristmill.stages.figures import Bar, Block, Column, FactList, Table, Warnings, as_text
 from gristmill.stages.formatting import one_line, plain
 
-__all__ = ["Bar", "Column", "Table", "TerminalTable", "as_html", "as_markdown", "cell", "render_block", "row_bar"]
+__all__ = ["Bar", "Column", "Table", "TerminalTable", "as_html", "cell", "render_block", "row_bar"]
 GAP = 2  # blanks between columns
 LONGEST_WORD = 34  # cells that a word may claim
+NARROW = 8  # cells that text has at least
 Justify: TypeAlias = Literal["left", "right"]
 READABLE = 100  # cells of a column of words on a wide terminal
 
@@ -65,15 +63,13 @@ class TerminalTable(Table):
             natural.pop(spare)
             least.pop(spare)
         room -= GAP * (len(least) - 1)
-        if sum(natural.values()) <= room:
-            return natural
-        widths = {c: max(least[c], wide) if columns[c].kind == "text" else least[c] for c, wide in natural.items()}
-        for limits in (least, {c: min(8, wide) for c, wide in least.items()}):
-            while sum(widths.values()) > room:
-                wide_ones = [c for c in widths if columns[c].kind == "text" and widths[c] > limits[c]]
-                if not wide_ones:
-                    break
-                widths[min(wide_ones, key=lambda c: (more_lines(rows, widths, c), -widths[c]))] -= 1
+        widths = dict(natural)
+        while sum(widths.values()) > room:
+            narrower = [c for c in widths if widths[c] > least[c]]
+            narrower = narrower or [c for c in widths if columns[c].kind == "text" and widths[c] > NARROW]
+            if not narrower:
+                break
+            widths[max(narrower, key=lambda c: (columns[c].kind != "text", widths[c]))] -= 1  # heads of numbers first
         return widths
 
     def least(self, rows: Sequence[Sequence[Cell]], column: int) -> int:
@@ -131,16 +127,6 @@ def widest(rows: Sequence[Sequence[Cell]], column: int) -> int:
     return max((length(row[column]) for row in rows), default=0)
 
 
-def more_lines(rows: Sequence[Sequence[Cell]], widths: Mapping[int, int], column: int) -> int:
-    """About how many lines a table grows by where a column loses a cell of its width."""
-    more = 0
-    for row in rows:
-        if (long := length(row[column])) >= widths[column]:
-            now = max(-(-length(row[c]) // width) for c, width in widths.items())
-            more += max(0, -(-long // (widths[column] - 1)) - now)
-    return more
-
-
 def shown(value: Cell, width: int) -> Text:
     """A list is one line, however narrow."""
     return Text(fitting(value, width), no_wrap=True, overflow="ellipsis") if isinstance(value, list) else value
@@ -165,8 +151,7 @@ def render_block(block: Block) -> list[RenderableType]:
         return [*title, pairs]
     if isinstance(block, Warnings):
         return [Text(f"warning: {one_line(line)}", style="bold red") for line in block.lines]
-    table = block.table if isinstance(block, Plane) else block
-    return [TerminalTable.showing(table)] if isinstance(table, Table) else []
+    return [TerminalTable.showing(block)] if isinstance(block, Table) else []
 
 
 # --- page -------------------------------------------------------------------------------------------------------------
@@ -177,16 +162,10 @@ def as_html(table: Table) -> Markup:
     number. Everything is escaped, and harmless."""
     columns = table.columns
     track = next((place for place, column in enumerate(columns) if column.kind != "text"), len(columns))
-    begins = [
-        column.group if column.group and (place == 0 or columns[place - 1].group != column.group) else ""
-        for place, column in enumerate(columns)
-    ]
-    names = [
-        tag("th", column.name, looks(column, begin), scope="col") for column, begin in zip(columns, begins, strict=True)
-    ]
+    names = [tag("th", column.name, look_of(column), scope="col") for column in columns]
     lines = []
     for at, row in enumerate(table.rows):
-        texts = zip(table.texts(row), columns, begins, strict=True)
+        texts = zip(table.texts(row), columns, strict=True)
         cells = [html_cell(place, *each, alone=track == 1) for place, each in enumerate(texts)]
         if table.bars:
             bars = Markup("").join(map(row_bar, table.bars[at]))
@@ -194,21 +173,16 @@ def as_html(table: Table) -> Markup:
         lines.append(tag("tr", Markup("").join(cells)))
     if table.bars:
         names.insert(track, Markup("<td></td>"))
-    grouped = any(begins)
-    halves = not grouped and (len(columns) - track) % 2 == 0
-    head = [heads_of_groups(table, track)] if grouped else []
-    head.append(tag("tr", Markup("").join(names)))
     return PAGE.format(
-        look=" grouped" if grouped else " halves" if halves else "",
         title=plain(table.title),
-        head=Markup("").join(head),
+        head=tag("tr", Markup("").join(names)),
         body=Markup("\n").join(lines),
         note=tag("p", table.note, "soft note") if table.note else "",
     )
 
 
 PAGE = Markup("""\
-<figure class="stacked{look}">
+<figure class="stacked">
 <div class="scroll" role="group" aria-label="{title}" tabindex="0">
 <table><caption>{title}</caption>
 <thead>{head}</thead>
@@ -228,30 +202,18 @@ def tag(name: str, content: str, look: str = "", **attributes: str) -> Markup:
     return Markup("<{name}{written}>{inside}</{name}>").format(name=name, written=written, inside=inside)
 
 
-def looks(column: Column, begin: str) -> str:
-    return " ".join(look for look, wanted in (("n", column.kind != "text"), ("begins", begin)) if wanted)
+def look_of(column: Column) -> str:
+    return "" if column.kind == "text" else "n"
 
 
-def html_cell(place: int, text: str, column: Column, begin: str, alone: bool) -> Markup:
+def html_cell(place: int, text: str, column: Column, alone: bool) -> Markup:
     """The first column is the head of its row; `alone` where it is the only one of text."""
     if place == 0:
         named = {} if alone else {"data_head": column.name}
         return tag("th", text, scope="row", dir="auto", **named)
     if column.kind == "text":
         return tag("td", text, dir="auto", data_head=column.name)
-    look = looks(column, begin) + (" change" if column.name == "change" else "")
-    return tag("td", text, look, data_head=column.name, **({"data_group": begin} if begin else {}))
-
-
-def heads_of_groups(table: Table, track: int) -> Markup:
-    runs = [(group, len(list(columns))) for group, columns in groupby(table.columns, lambda column: column.group)]
-    cells = []
-    for place, (group, width) in enumerate(runs):
-        width += bool(table.bars) and place == 0  # of the bars, behind the text
-        cells.append(
-            tag("th", group, scope="colgroup", colspan=str(width)) if group else tag("td", "", colspan=str(width))
-        )
-    return tag("tr", Markup("").join(cells), "groups")
+    return tag("td", text, look_of(column), data_head=column.name)
 
 
 def row_bar(pieces: Bar) -> Markup:
@@ -265,14 +227,3 @@ def row_bar(pieces: Bar) -> Markup:
             )
         at += width
     return tag("svg", Markup("").join(parts), "row-bar", aria_hidden="true")
-
-
-# --- Markdown ---------------------------------------------------------------------------------------------------------
-
-
-def as_markdown(table: Table, most: int) -> str:
-    """Its first rows, without its title."""
-    head = [column.name if column.kind == "text" else f"{column.name}:" for column in table.columns]
-    rows = [[as_markdown_text(text) for text in table.texts(row)] for row in table.rows[:most]]
-    more = f"\n\nThe first {most:,} of {len(table.rows):,}." if len(table.rows) > most else ""
-    return markdown_table(head, rows) + more

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
@@ -42,20 +41,17 @@ class Fault(NamedTuple):
 def verify(
     folder: str | PathLike[str],
     passed: Callable[[int], None] = lambda number: None,
-    fetched: Callable[[str], AbstractContextManager[None]] = lambda path: nullcontext(),
 ) -> list[Fault]:
-    """All faults; none if all is well. `passed` is called with the number of each shard after its check, for which
-    `fetched` has its file there."""
+    """All faults; none if all is well. `passed` is called with the number of each shard after its check."""
     try:
         shards = open_shards(folder)
     except BadShards as error:
         return [Fault(NAME, None, str(error))]
     faults: list[Fault] = []
     tokens = np.zeros(len(shards.sources), np.int64)
-    for number, entry in enumerate(shards.index.shards):
-        with fetched(entry.path):
-            # A set keeps the files that it has opened.
-            of_shard, of_sources = verify_shard(ShardSet(shards.folder, shards.index), number)
+    for number in range(len(shards.index.shards)):
+        # A set keeps the files that it has opened.
+        of_shard, of_sources = verify_shard(ShardSet(shards.folder, shards.index), number)
         faults += of_shard
         tokens += of_sources
         passed(number)

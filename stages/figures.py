@@ -1,7 +1,7 @@
-"""What a stage shows of itself: facts, warnings, tables, charts and examples, as text that nobody has escaped yet.
+"""What a stage shows of itself: facts, warnings, tables and examples, as text that nobody has escaped yet.
 
-`Stage.figures` makes such blocks of the stage's report.json. A terminal shows facts, warnings, tables and planes; a
-page shows all. Names of sources and tasks are anyone's; whoever shows them makes them harmless.
+`Stage.figures` makes such blocks of the stage's report.json. A terminal shows facts, warnings and tables; a page
+shows all. Names of sources and tasks are anyone's; whoever shows them makes them harmless.
 
 Presentation only: fingerprints leave out every module of stages that is named `figures`, so no result may depend on
 one.
@@ -41,7 +41,6 @@ class Column:
 
     name: str
     kind: Literal["text", "number", "share"] = "number"
-    group: str = ""  # columns side by side of one group stand under its name
     spare: int = 0  # where a terminal is too narrow, the column with 1 goes first
 
 
@@ -109,24 +108,6 @@ def as_text(value: object, column: Column) -> str:
 
 
 @dataclass(frozen=True)
-class Point:
-    """A mix on the plane of risk and distance. `kind`: frontier, chosen, proportional or unimax."""
-
-    kind: str
-    name: str
-    risk: float
-    distance: float
-
-
-@dataclass(frozen=True)
-class Plane:
-    """Mixes by risk and distance, to be drawn; `table` has them in numbers."""
-
-    points: list[Point]
-    table: Table
-
-
-@dataclass(frozen=True)
 class Sentence:
     """A line of text; for a page."""
 
@@ -147,39 +128,6 @@ class TextPair:
 
 
 @dataclass(frozen=True)
-class PagePairs:
-    """Some pages: the text that was extracted, beside all that they show; for a page."""
-
-    pages: Sequence[Mapping[str, Any]]
-
-
-@dataclass(frozen=True)
-class HeatCell:
-    """A field of a heat map: `heat` from -3 (far less than before) to 3 (far more), two short lines, and all its
-    numbers in words."""
-
-    row: str
-    column: str
-    heat: int
-    lines: tuple[str, str]
-    words: str
-
-
-@dataclass(frozen=True)
-class HeatMap:
-    """Cells by two columns, coloured by how a mix changes their share; for a page. A table beside it has the
-    numbers."""
-
-    title: str
-    across: str
-    down: str
-    rows: Sequence[str]
-    columns: Sequence[str]
-    cells: Sequence[HeatCell]
-    note: str = ""
-
-
-@dataclass(frozen=True)
 class Samples:
     """A few documents of each group: its name, and (uid, url, beginning of the text) of each; for a page."""
 
@@ -187,57 +135,35 @@ class Samples:
     groups: Sequence[tuple[str, Sequence[tuple[str, str, str]]]]
 
 
-Block = FactList | Warnings | Table | Plane | Sentence | TextPair | PagePairs | HeatMap | Samples
+Block = FactList | Warnings | Table | Sentence | TextPair | Samples
 BLOCKS: dict[str, type[Block]] = {
-    kind.__name__: kind
-    for kind in (
-        FactList,
-        Warnings,
-        Table,
-        Plane,
-        Sentence,
-        TextPair,
-        PagePairs,
-        HeatMap,
-        Samples,
-    )
+    kind.__name__: kind for kind in (FactList, Warnings, Table, Sentence, TextPair, Samples)
 }
 
 
 @dataclass(frozen=True)
 class StageFigures:
-    """All that a stage shows of itself. It stands with the stage, or in the part of the report that `topic` names
-    (`TOPICS` in pipeline/report/stage_sections.py)."""
+    """All that a stage shows of itself."""
 
     title: str
     blocks: Sequence[Block]
-    topic: str = ""
 
     def as_data(self) -> dict[str, Any]:
         """For report.json, of a stage that does not come with the mill: its code may be gone when the report is made
         again."""
         blocks = [{"kind": type(block).__name__, **asdict(block)} for block in self.blocks]
-        return {"title": self.title, "topic": self.topic, "blocks": blocks}
+        return {"title": self.title, "blocks": blocks}
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> StageFigures:
-        return cls(str(data["title"]), [block_from(block) for block in data["blocks"]], str(data["topic"]))
+        return cls(str(data["title"]), [block_from(block) for block in data["blocks"]])
 
 
 def block_from(data: Mapping[str, Any]) -> Block:
     values = {name: value for name, value in data.items() if name != "kind"}
-    if data["kind"] == "Plane":
-        return Plane([Point(**point) for point in values["points"]], table_from(values["table"]))
     if data["kind"] == "Table":
-        return table_from(values)
-    if data["kind"] == "HeatMap":
-        cells = [HeatCell(**{**cell, "lines": tuple(cell["lines"])}) for cell in values.pop("cells")]
-        return HeatMap(cells=cells, **values)
+        values["columns"] = [Column(**column) for column in values["columns"]]
     return BLOCKS[data["kind"]](**values)
-
-
-def table_from(data: Mapping[str, Any]) -> Table:
-    return Table(**{**data, "columns": [Column(**column) for column in data["columns"]]})
 
 
 @dataclass(frozen=True)

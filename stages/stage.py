@@ -159,8 +159,6 @@ class Map(Stage):
     needs: ClassVar[tuple[str, ...]] = ()  # columns it reads; empty says that nobody knows, and it is shown all
     rewrites: ClassVar[bool] = False  # may change texts
     costly: ClassVar[bool] = False  # worth a boundary before it, so that it never runs for a changed threshold
-    # takes texts from pages: `report["pages"]` has a few, beside all that they show
-    shows_pages: ClassVar[bool] = False
     # seconds for one batch; past that the worker is given up and the document looked for
     patience: ClassVar[float] = 900.0
 

@@ -32,7 +32,6 @@ PLACES = {
     "forgotten/*": "documents that readers leave out, and receipts of `gristmill forget`",
     "summary/*": "the public summary of training content, by `gristmill report OUT --for eu`",
     "ablations/NAME/**": "an ablation put there by `gristmill ablate --out`",
-    "croissant.json": "Croissant metadata, by `gristmill report OUT --for eu`",
     ".lock": "held while a run works in the folder",
 }
 

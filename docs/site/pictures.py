@@ -25,7 +25,11 @@ CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 COLORS = 64
 MARGIN = 16
 TALLEST = 900  # pixels of a section
-TOPICS = ("languages", "duplicates", "curriculum", "packing", "tokens")  # sections of the report
+STAGES = {"duplicates": "minhash_dedup", "curriculum": "order", "packing": "pack", "tokens": "tokenize"}
+PARTS = {  # of the report
+    "languages": "section:has(#languages)",
+    **{name: f"details.stage:has(h3:text-is('{stage}'))" for name, stage in STAGES.items()},
+}
 SECOND = "  - gopher_quality"
 MOVE = """x => {
   x.value = Number(x.min) + (Number(x.max) - Number(x.min)) * 0.55
@@ -78,12 +82,13 @@ def main(folder: Path) -> None:
             slider.scroll_into_view_if_needed()
             save("report-what-if", page.screenshot())
             page.reload()
-            for topic in TOPICS:
-                section = page.locator(f"#topic-{topic}").locator("xpath=..")
+            for name, place in PARTS.items():
+                section = page.locator(place)
+                section.evaluate("its => { its.open = true; }")
                 section.scroll_into_view_if_needed()
                 box = section.bounding_box()
                 clip = {**box, "height": min(box["height"], TALLEST)}
-                save(f"report-{topic}", page.screenshot(full_page=True, clip=page_clip(page, clip)))
+                save(f"report-{name}", page.screenshot(full_page=True, clip=page_clip(page, clip)))
             page.goto((folder / "demo" / "strict" / "compare.html").as_uri())
             save("compare", page.screenshot())
             page.goto(address)

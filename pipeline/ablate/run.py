@@ -226,7 +226,7 @@ def _on_the_way(ready: PreparedAblation, runs: Runs) -> OnTheWay:
     folder, found = RunFolder(str(ready.out)), {}
     for job in ready.jobs:
         if run_of(job) in runs:
-            values = metrics_of(folder, f"{_below(ready.out, job['folder'])}/metrics.jsonl").values
+            values = metrics_of(folder, f"{_below(ready.out, job['folder'])}/metrics.jsonl")
             found[run_of(job)] = {
                 name.removeprefix(ON_THE_WAY).removeprefix("/") or None: steps
                 for name, steps in values.items()

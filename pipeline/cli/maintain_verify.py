@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,21 +16,20 @@ from gristmill.pipeline.screen import console, escape, say
 if TYPE_CHECKING:
     from gristmill.pipeline.store.journal import Journal
     from gristmill.pipeline.store.storage import Store
-    from gristmill.shards.verify import Fault
 
 
 def verify(
     folder: Annotated[str, typer.Argument(help="a run, or a folder of token shards", show_default=False)],
     read: Annotated[
         bool,
-        typer.Option("--read", help="at s3://: fetch and check every byte, of shards too; else lengths of files alone"),
+        typer.Option("--read", help="at s3://: fetch and check every byte; else lengths of files alone"),
     ] = False,
 ) -> None:
     """Check every byte of a run and every count of its shards.
 
     Exit code 1 if anything differs from what was written.
     """
-    from gristmill.pipeline.look.token_sets import faults_in_store, faults_of
+    from gristmill.pipeline.look.token_sets import faults_of
     from gristmill.pipeline.store.storage import Store
 
     show, count, store = console(), 0, Store(folder)
@@ -56,12 +54,9 @@ def verify(
             if files.faults
             else f"{escape(folder)}: {counted(files.there, 'file')}, all {fine}"
         )
-    sets: Iterable[tuple[Path | str, int, list[Fault]]] = ()
-    if not is_run or store.exists("shards"):
-        sets = faults_of(folder) if store.local else faults_in_store(store, read)
-    for path, shards, faults in sets:
+    for path, shards, faults in faults_of(folder) if not is_run or (store.local and store.exists("shards")) else ():
         for fault in faults:
-            if fault.row is None and told and (Path(path) / fault.shard).resolve() in told:
+            if fault.row is None and told and (path / fault.shard).resolve() in told:
                 continue
             show.print(f"[red]fault[/red]  {escape(str(path))}: {escape(str(fault))}", soft_wrap=True)
             count += 1
@@ -87,8 +82,8 @@ class CheckedFiles:
 
 
 def check_files(store: Store, read: bool = False) -> CheckedFiles:
-    """Each local file of a run is read, whatever its stamp says; of an object store with `read`, but for token shards,
-    which have a check of their own. Else lengths are compared."""
+    """Each local file of a run is read, whatever its stamp says; of an object store with `read`. Else lengths are
+    compared."""
     from gristmill.pipeline.store.journal import READERS, Journal
     from gristmill.pipeline.store.run_records import SegmentManifest
     from gristmill.pipeline.store.storage import hash_of_object
@@ -101,7 +96,6 @@ def check_files(store: Store, read: bool = False) -> CheckedFiles:
     journal.check(present)
     if read and not store.local:
         fine = sorted(files.keys() - set(journal.damaged))
-        fine = [path for path in fine if not (path.startswith("shards/") and path.endswith(".arrow"))]
         with ThreadPoolExecutor(READERS) as threads:
             hashes = threads.map(lambda path: hash_of_object(store, path), fine)
             other = [path for path, found in zip(fine, hashes, strict=True) if found != files[path].checksum]

@@ -23,8 +23,8 @@ def report(
         str | None,
         typer.Option(
             "--for",
-            help="write the public summary of training content, Croissant metadata and a card instead, by the template"
-            " of eu (the AI Act's Article 53(1)(d))",
+            help="write the public summary of training content instead, by the template of eu (the AI Act's Article"
+            " 53(1)(d))",
         ),
     ] = None,
     documents: Annotated[

@@ -142,8 +142,8 @@ def check(run: ComparedRun, join: Joined, side: int) -> None:
     for (_, *both), count in join.counts.items():
         if both[side].kept or both[side].gone:
             there[both[side].kept] += count
-    gone = sum(stage.count.gone for stage in run.run.stages if stage.kind != "read")
-    kept = run.overview.totals.kept
+    gone = sum(stage.count.gone for stage in run.run.stages if stage.kind != "read" and stage.name not in run.drawing)
+    kept = run.overview.totals.kept + sum(stage.count.gone for stage in run.run.stages if stage.name in run.drawing)
     if (there[True], there[False]) != (kept, gone):
         raise CannotJoin(
             f"the files of {run.letter} hold {as_number(there[True])} kept and {as_number(there[False])} dropped"

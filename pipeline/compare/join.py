@@ -5,19 +5,18 @@ runs into piles on disk of about a million documents; one pile of each run is in
 whatever the size of the runs.
 
 A mix draws at the end, often by chance, so that what it left out says little of the recipe: where a run has one, a
-document is on the side on which it came to the mix, and what the draws changed is counted apart, of the documents that
-reached the mix in both runs.
+document is on the side on which it came to the mix.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +25,7 @@ import pyarrow.parquet as pq
 
 from gristmill.kernels.base.types import Array, Hashes, Integers
 from gristmill.pipeline.look.overview import Overview, overview
-from gristmill.pipeline.look.run_folder import RunFolder
+from gristmill.pipeline.look.run_folder import RunFolder, one_of
 from gristmill.pipeline.report_data.documents import Row
 from gristmill.pipeline.store.partitions import TOP
 from gristmill.pipeline.store.run_records import RunRecord
@@ -160,24 +159,16 @@ class Piles:
         return records[first]
 
 
-class Codes(dict[Any, int]):
-    """Small numbers for things that repeat, in the order in which they came."""
-
-    def __missing__(self, thing: Any) -> int:
-        self[thing] = len(self)
-        return self[thing]
-
-
-def records_of(run: ComparedRun, fates: Codes, sources: Codes, limit: int) -> Iterator[Records]:
+def records_of(run: ComparedRun, fates: dict[Fate, int], sources: dict[str, int], limit: int) -> Iterator[Records]:
     """Every document of a run whose uid is below `limit`; those that were dropped may come twice."""
     for source, path in run.arrived:
         for batch in run.batches(path, ["uid"]):
-            yield records_below(limit, batch, fates[KEPT], sources[source])
+            yield records_below(limit, batch, fates[run.before_mix(KEPT)], sources[source])
     for stage, path in run.rejects:
         for batch in run.batches(path, ["uid", "source", "reason"]):
             batch = batch.filter(pc.is_valid(batch.column("uid")))  # a record that was skipped never was a document
             reasons, of_row = encoded(batch.column("reason"))
-            fate = np.array([fates[Fate(stage, reason)] for reason in reasons], int)[of_row]
+            fate = np.array([fates[run.before_mix(Fate(stage, reason))] for reason in reasons], int)[of_row]
             names, of_row = encoded(batch.column("source"))
             yield records_below(limit, batch, fate, np.array([sources[name] for name in names], int)[of_row])
 
@@ -224,7 +215,10 @@ def joined(runs: Sequence[ComparedRun], limit: int) -> Joined:
     """Both runs, of documents whose uids are below `limit`."""
     documents = sum(run.overview.totals.documents for run in runs)
     bits = max(0, (max(1, documents) - 1) // PILE).bit_length()
-    fates, sources, found = Codes({KEPT: 0, ABSENT: 1}), Codes(), Joined()
+    # Small numbers for what repeats, in the order in which it came.
+    fates: dict[Fate, int] = defaultdict(lambda: len(fates), {KEPT: 0, ABSENT: 1, REACHED_MIX: 2})
+    sources: dict[str, int] = defaultdict(lambda: len(sources))
+    found = Joined()
     with tempfile.TemporaryDirectory(prefix="gristmill-compare-") as temporary:
         piles = [Piles(Path(temporary, run.letter), bits) for run in runs]
         for run, of_run in zip(runs, piles, strict=True):
@@ -280,7 +274,7 @@ class Way:
     a: str
     b: str
     documents: int
-    dropped_by: str  # A, B, or both
+    dropped_by: str  # A or B
     examples: list[MovedDocument] = field(default_factory=list)
 
 
@@ -293,33 +287,20 @@ class JoinedDocuments:
     before_mix: bool  # sides and ways are those before the mix that a run ends with
     sides: list[Sides]  # by source; all of them last
     ways: list[Way]  # that changed sides
-    other_reasons: list[Way]  # dropped by both, but not by the same rule
-    drawn: list[Sides]  # of what reached the mix in both, what each drew; by source, all last; none without a mix
-    end: Sides  # all documents, by what is kept at the end
 
 
 def documents_of(join: Joined, runs: Sequence[ComparedRun], share: float) -> JoinedDocuments:
-    before, at_the_mix = Counter[tuple[str, Fate, Fate]](), Counter[tuple[str, Fate, Fate]]()
-    ways, samples = Counter[Pair](), dict[Pair, list[int]]()
-    for (source, a, b), count in join.counts.items():
-        pair = runs[0].before_mix(a), runs[1].before_mix(b)
-        before[source, *pair] += count
-        ways[pair] += count
-        samples[pair] = smallest({*samples.get(pair, []), *join.samples[a, b]})
-        if pair[0].kept and pair[1].kept:
-            at_the_mix[source, a, b] += count
+    ways = Counter[Pair]()
+    for (_, *pair), count in join.counts.items():
+        ways[pair[0], pair[1]] += count
     ordered = sorted(ways.items(), key=lambda item: (-item[1], item[0]))
     changed = [(pair, count) for pair, count in ordered if side_of(*pair) in ("only_a", "only_b")]
-    shown = examples({pair: samples[pair] for pair, _ in changed[:WAYS]}, runs)
-    mixed = any(run.drawing for run in runs)
+    shown = examples({pair: join.samples[pair] for pair, _ in changed[:WAYS]}, runs)
     return JoinedDocuments(
         share,
-        mixed,
-        sides_of(before),
+        any(run.drawing for run in runs),
+        sides_of(join.counts),
         [way(pair, count, shown.get(pair, [])) for pair, count in changed],
-        [way(pair, count, []) for pair, count in ordered if side_of(*pair) == "both_gone" and pair[0] != pair[1]],
-        sides_of(at_the_mix) if mixed else [],
-        sides_of(join.counts)[-1],
     )
 
 
@@ -340,7 +321,7 @@ def side_of(a: Fate, b: Fate) -> str:
 
 def way(pair: Pair, count: int, shown: list[MovedDocument]) -> Way:
     a, b = pair
-    return Way(str(a), str(b), count, "both" if a.gone and b.gone else "A" if a.gone else "B", shown)
+    return Way(str(a), str(b), count, "A" if a.gone else "B", shown)
 
 
 def examples(samples: Mapping[Pair, Sequence[int]], runs: Sequence[ComparedRun]) -> dict[Pair, list[MovedDocument]]:
@@ -358,19 +339,11 @@ def examples(samples: Mapping[Pair, Sequence[int]], runs: Sequence[ComparedRun])
 
 
 def fill(rows: dict[int, Row], wanted: set[int], run: ComparedRun, files: Sequence[FileOf]) -> None:
-    """What these files hold of documents and is not known yet. uids are read of every file, the rest only of groups of
-    rows that have one."""
+    """What these files hold of documents and is not known yet."""
     for path in (path for _, path in files if wanted):
-        with run.folder.open(path) as file:
-            parquet = pq.ParquetFile(file, pre_buffer=False)
-            columns = ["uid", *(name for name in SHOWN if name in parquet.schema_arrow.names)]
-            for group in range(parquet.num_row_groups):
-                uid = parquet.read_row_group(group, columns=["uid"]).column("uid").to_numpy()
-                places = np.flatnonzero(np.isin(uid, np.array(sorted(wanted), np.uint64)))
-                here = parquet.read_row_group(group, columns=columns).take(places).to_pylist() if len(places) else []
-                for row in here:
-                    rows[row["uid"]] = row | {name: value for name, value in rows[row["uid"]].items() if value}
-                    wanted.discard(row["uid"])
+        for row in run.folder.rows(path, ["uid", *SHOWN], "uid", one_of(*wanted)):
+            rows[row["uid"]] = row | {name: value for name, value in rows[row["uid"]].items() if value}
+            wanted.discard(row["uid"])
 
 
 def example(uid: int, row: Row) -> MovedDocument:

@@ -43,11 +43,9 @@ from gristmill.pipeline.report.page import (
     paragraphs,
     tables,
 )
-from gristmill.pipeline.tables import Bar, Column, Table, TerminalTable, as_html
+from gristmill.pipeline.tables import Bar, Table, TerminalTable, as_html
 
 LONG = 6  # entries of a list that are shown as they are
-PRINTED = 5  # ways whose documents are printed, folded or not
-LONG_TABLE = 150  # rows of a folded table, above which it is not printed
 ROWS = 20  # of a table in a terminal; compare.html has all
 STRIPES = (
     ("kept-shape", "kept in both"),
@@ -169,20 +167,10 @@ def sides(found: JoinedDocuments) -> Section:
     rows = [(way.dropped_by, way.a if way.dropped_by == "A" else way.b, way.documents) for way in found.ways]
     head = ("dropped in", "by", "documents")
     tables.append(Table.of("What dropped the documents that changed sides", head, rows, words=2))
-    rows = [(way.a, way.b, way.documents) for way in found.other_reasons]
-    head = ("in A", "in B", "documents")
-    folded = [Table.of("Dropped in both, but not by the same rule", head, rows, words=2)]
-    if found.drawn:
-        end = found.end
-        note = (
-            f"At the end, of all documents: {as_number(end.both_kept)} kept in both, {as_number(end.only_a)} in A only,"
-            f" {as_number(end.only_b)} in B only."
-        )
-        tables.append(by_side("What the mix drew, of the documents that came to it in both runs", found.drawn, note))
-    return Section("sides", "Documents that changed sides", tables, folded, lines, STRIPES, found.ways)
+    return Section("sides", "Documents that changed sides", tables, (), lines, STRIPES, found.ways)
 
 
-def by_side(title: str, found: Sequence[Sides], note: str = "") -> Table:
+def by_side(title: str, found: Sequence[Sides]) -> Table:
     """By source, where there are several; all of them last."""
     several = found if len(found) > 2 else found[-1:]
     apart = any(side.missing_a or side.missing_b for side in found)
@@ -194,7 +182,7 @@ def by_side(title: str, found: Sequence[Sides], note: str = "") -> Table:
         whole = sum(counts) or 1
         bars.append([[(count / whole, look) for count, (look, _) in zip(counts, STRIPES, strict=True)]])
     head = ("source", *(name for _, name in STRIPES), *(("read by A only", "read by B only") if apart else ()))
-    return Table.of(title, head, rows, 1, bars, note)
+    return Table.of(title, head, rows, 1, bars)
 
 
 # --- what run.json counts ---------------------------------------------------------------------------------------------
@@ -218,34 +206,35 @@ def levels_of(found: Comparison) -> Iterator[tuple[str, str, Levels]]:
 
 def funnel(found: Comparison) -> Section:
     levels = list(levels_of(found))
-    whole = {stage: pair for stage, source, pair in levels if not source}
-    columns: dict[str, Sequence[Cells]] = {"documents": [numbers(*each(pair, "left")) for pair in whole.values()]}
-    volumes = [(a.volume if a else Volume(), b.volume if b else Volume()) for a, b in whole.values()]
-    if any(volume.text_bytes is not None for both in volumes for volume in both):
-        columns["text"] = [measured(a.text_bytes, b.text_bytes, as_bytes) for a, b in volumes]
-    note = ""
-    if any(volume.tokens is not None for both in volumes for volume in both):
-        columns["tokens"] = [tokens(a.tokens, a.counted, b.tokens, b.counted) for a, b in volumes]
-        note = "~: estimated from the text, at the bytes that a token turned out to hold."
-    names = [
-        stage + (" (only in A)" if b is None else " (only in B)" if a is None else "")
-        for stage, (a, b) in whole.items()
-    ]
+    whole = {
+        stage + (" (only in A)" if b is None else " (only in B)" if a is None else ""): (a, b)
+        for stage, source, (a, b) in levels
+        if not source
+    }
     counts = [each(pair, "left") for pair in whole.values()]
     widest = max((count for pair in counts for count in pair if count), default=0) or 1
     bars = [
         [[(count / widest, look)] for count, look in zip(pair, ("series-3", "series-2"), strict=True) if count]
         for pair in counts
     ]
-    left = in_groups("Left after each stage", "after", names, columns, bars, note)
-    by_source = [
-        (stage, source or "all", *numbers(*each(pair, "left")), *numbers(*each(pair, "gone")))
-        for stage, source, pair in levels
-    ]
-    heads = [Column(name, group=group) for group in ("left", "gone") for name in ("A", "B", "change")]
-    title = "Documents left after each stage and gone there, by source"
-    folded = Table(title, [Column("after", "text"), Column("source", "text"), *heads], by_source)
-    return Section("funnel", "Funnel", [left], [folded], colours=[("series-3", "A"), ("series-2", "B")])
+    left = [(name, *numbers(*each(pair, "left"))) for name, pair in whole.items()]
+    folded = []
+    volumes = {name: (a.volume if a else Volume(), b.volume if b else Volume()) for name, (a, b) in whole.items()}
+    if any(volume.text_bytes is not None for both in volumes.values() for volume in both):
+        rows = [(name, *measured(a.text_bytes, b.text_bytes, as_bytes)) for name, (a, b) in volumes.items()]
+        folded.append(of_both("Text left after each stage", "after", rows))
+    if any(volume.tokens is not None for both in volumes.values() for volume in both):
+        rows = [(name, *tokens(a.tokens, a.counted, b.tokens, b.counted)) for name, (a, b) in volumes.items()]
+        note = "~: estimated from the text, at the bytes that a token turned out to hold."
+        folded.append(of_both("Tokens left after each stage", "after", rows, note=note))
+    by_source = [(stage, source, *numbers(*each(pair, "left"))) for stage, source, pair in levels if source]
+    folded.append(
+        Table.of(
+            "Documents left after each stage, by source", ("after", "source", "A", "B", "change"), by_source, words=2
+        )
+    )
+    documents = of_both("Documents left after each stage", "after", left, bars)
+    return Section("funnel", "Funnel", [documents], folded, colours=[("series-3", "A"), ("series-2", "B")])
 
 
 def each(pair: tuple[object, object], name: str) -> tuple[Any, Any]:
@@ -269,41 +258,25 @@ def reasons(found: Comparison) -> Section:
 
 def costs(found: Comparison) -> Section:
     currencies = {one.overview.totals.currency for one in found.runs} - {None}
-    money = f"cost, {currencies.pop()}" if len(currencies) == 1 else "cost"
     a, b = ({cost.stage: cost for cost in one.overview.costs} for one in found.runs)
     pairs = {pair.name: (a.get(pair.name), b.get(pair.name)) for pair in found.stages}
-    columns: dict[str, Sequence[Cells]] = {
-        "time": [measured(*each(pair, "seconds"), as_seconds) for pair in pairs.values()],
-        "docs/s": [both(pair, "documents_per_second", as_number) for pair in pairs.values()],
-        "passed on": [both(pair, "bytes_out", as_bytes) for pair in pairs.values()],
-        "memory": [both(pair, "peak_memory", as_bytes) for pair in pairs.values()],
+    measures: dict[str, tuple[str, Callable[[float | None], str]]] = {
+        "Worker time": ("seconds", as_seconds),
+        "Documents a second": ("documents_per_second", as_number),
+        "Bytes passed on": ("bytes_out", as_bytes),
+        "Peak memory": ("peak_memory", as_bytes),
+        f"Cost, {currencies.pop()}" if len(currencies) == 1 else "Cost": ("cost", as_amount),
     }
-    if any(cost is not None for pair in pairs.values() for cost in each(pair, "cost")):
-        columns[money] = [both(pair, "cost", as_amount) for pair in pairs.values()]
-    return Section("costs", "Time and memory", [in_groups("Worker time and peak memory", "stage", [*pairs], columns)])
-
-
-def both(pair: tuple[object, object], name: str, words: Callable[[Any], str]) -> Cells:
-    return tuple(map(words, each(pair, name)))
-
-
-def in_groups(
-    title: str,
-    head: str,
-    names: Sequence[str],
-    columns: dict[str, Sequence[Cells]],
-    bars: Sequence[Sequence[Bar]] = (),
-    note: str = "",
-) -> Table:
-    """A table with groups of two or three numbers: A, B, and the change."""
-    heads = [
-        Column(name, group=group)
-        for group, cells in columns.items()
-        if cells
-        for name in ("A", "B", "change")[: len(cells[0])]
+    tables = [
+        of_both(title, "stage", [(stage, *measured(*each(pair, name), words)) for stage, pair in pairs.items()])
+        for title, (name, words) in measures.items()
+        if any(number is not None for pair in pairs.values() for number in each(pair, name))
     ]
-    rows = [(name, *sum(cells, ())) for name, *cells in zip(names, *columns.values(), strict=True)]
-    return Table(title, [Column(head, "text"), *heads], rows, bars, note)
+    return Section("costs", "Time and memory", tables[:1], tables[1:])
+
+
+def of_both(title: str, head: str, rows: Sequence[Cells], bars: Sequence[Sequence[Bar]] = (), note: str = "") -> Table:
+    return Table.of(title, (head, "A", "B", "change"), rows, bars=bars, note=note)
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
@@ -336,11 +309,11 @@ def page_of(found: Comparison) -> str:
 def on_page(section: Section) -> PageSection:
     html = paragraphs(section.lines) + key_of(section.colours) + tables(*section.tables)
     for table in section.folded:
-        html += fold(table.title, as_html(table), "long" if len(table.rows) > LONG_TABLE else "")
+        html += fold(table.title, as_html(table))
     for number, way in enumerate(way for way in section.ways if way.examples):
         title = f"{way.a} in A, {way.b} in B: {len(way.examples)} of {way.documents:,}"
         examples = fragment(EXAMPLES, {"way": way, "look": "went" if way.dropped_by == "B" else "stays"})
-        html += fold(title, examples, "long" if number >= PRINTED else "", is_open=number == 0)
+        html += fold(title, examples, is_open=number == 0)
     return PageSection(section.key, section.title, html)
 
 
@@ -376,15 +349,5 @@ def render(found: Comparison) -> RenderableType:
     for section in sections(found):
         parts += [Text(), *(Text(one_line(line)) for line in section.lines)] if section.lines else []
         for table in section.tables:
-            parts += [Text(), shown(table)]
+            parts += [Text(), TerminalTable.showing(table.first(ROWS, "compare.html"))]
     return Lines(*parts)
-
-
-def shown(table: Table) -> TerminalTable:
-    """The first group of numbers, of the first rows."""
-    groups = list(dict.fromkeys(column.group for column in table.columns if column.group))
-    title = f"{table.title}: {groups[0]}" if groups else table.title
-    title += f" ({len(table.rows) - ROWS:,} more in compare.html)" if len(table.rows) > ROWS else ""
-    columns = [column for column in table.columns if column.group in ("", *groups[:1])]
-    note = table.note if len(groups) < 2 else ""  # it is about numbers that are not here
-    return TerminalTable(title, columns, [row[: len(columns)] for row in table.rows[:ROWS]], note=note)

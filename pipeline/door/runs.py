@@ -68,15 +68,18 @@ class Run:
         return View(answer, tuning.render(answer))
 
     def signal(self, name: str) -> View:
-        """How a signal is distributed over the documents that rules saw, in all segments, and where rules cut it."""
-        from gristmill.pipeline.report_data.histograms import cuts_of, merged_signal
+        """How a signal is distributed over the documents that rules saw, and where rules cut it. Sources with rules of
+        their own have histograms of their own."""
+        from gristmill.pipeline.report_data.histograms import side_by_side
 
         surveys = self._folder.surveys
-        known = sorted({known for survey in surveys for known in survey["signals"]})
+        known = sorted({known for survey in surveys for known in survey.signals})
         if name not in known:
             raise NotFound(f"this run has no histogram of {one_line(name)!r}{nearest(name, known)}")
-        signal = merged_signal(name, surveys)
-        return View(signal, render_signal(name, signal, cuts_of(name, surveys)))
+        having = side_by_side([survey for survey in surveys if name in survey.signals])
+        data = [{"sources": survey.sources, **asdict(survey.signals[name])} for survey in having]
+        titles = [name] if len(having) == 1 else [f"{name}, of {', '.join(survey.sources)}" for survey in having]
+        return View(data, Group(*(render_signal(name, *each) for each in zip(having, titles, strict=True))))
 
     def kept(self, sink: str | None = None, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
         """The documents that a sink (`write` unless named) has written, one after the other."""
@@ -144,15 +147,14 @@ class Run:
         return View(plain(comparison), Group(render(comparison), Text(f"compare: {where}", overflow="fold")))
 
     def summarize(self, law: str = "eu", documents: str | None = None, synthetic: Sequence[str] = ()) -> View:
-        """Write the public summary of training content, Croissant metadata and a card, by the template of a law: eu is
-        the AI Act's Article 53(1)(d). `documents`: the stage whose files are counted, the last `write` unless given;
-        `synthetic`: sources that hold synthetic data."""
-        from gristmill.pipeline.summary.files import CROISSANT, NO_CROISSANT, render, write_summary
+        """Write the public summary of training content, by the template of a law: eu is the AI Act's Article 53(1)(d).
+        `documents`: the stage whose files are counted, the last `write` unless given; `synthetic`: sources that hold
+        synthetic data."""
+        from gristmill.pipeline.summary.files import render, write_summary
 
         made, paths = write_summary(self._folder, law, documents, synthetic)
-        lines = [f"wrote: {address(self.out, path)}" for path in paths]
-        lines += [] if CROISSANT in paths else [NO_CROISSANT]
-        return View(made.plain(), Group(render(made), *(Text(line) for line in lines)))
+        lines = (Text(f"wrote: {address(self.out, path)}") for path in paths)
+        return View(made.plain(), Group(render(made), *lines))
 
     def forget(
         self,

@@ -141,8 +141,6 @@ class Engine:
             if task.kind not in FOR_REPORTS:
                 raise (NotConserved if result.error == "NotConserved" else RunFailed)(result.message)
             self._failed[task.task] = result
-            if result.died and task.kind not in NOT_JOURNALED:  # later runs, which might try it in the driver, skip it
-                self.journal.add(task.task, result)
             return
         self.requests.update(result.requests)
         if task.kind not in NOT_JOURNALED:

@@ -381,7 +381,7 @@ class DaskExecutor(Executor):
 
     def give_up(self, task: Task, why: str) -> None:
         what = f"{task.node}, {task.kind} {task.key}"
-        self._given_up.append((task, Failure(message=f"{what}: {why}", died=True)))
+        self._given_up.append((task, Failure(message=f"{what}: {why}")))
 
     @property
     def limit(self) -> str:

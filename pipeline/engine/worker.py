@@ -34,7 +34,6 @@ from gristmill.pipeline.processes import (
     kill_descendants,
     reset_peak_memory,
 )
-from gristmill.pipeline.report_data.pages import run_pages
 from gristmill.pipeline.report_data.rejects import run_samples
 from gristmill.pipeline.report_data.scores import run_scores
 from gristmill.pipeline.report_data.survey import SURVEY_STEPS, run_survey
@@ -47,7 +46,6 @@ from gristmill.pipeline.store.records import (
     LookTask,
     MapTask,
     NumbersTask,
-    PagesTask,
     Result,
     RoundTask,
     Task,
@@ -72,7 +70,7 @@ if TYPE_CHECKING:
 TOO_MUCH = ("offset overflow", "array cannot contain more than", "input array too large")  # words of Arrow
 
 # The answer of a worker that finds the breadcrumb of one that died before it.
-DIED = Failure(message="a worker died over it before", died=True)
+DIED = Failure(message="a worker died over it before")
 NOTES = "gristmill"  # the topic under which workers say something for people
 REPORT_STEPS = {"samples": run_samples, "scores": run_scores} | dict.fromkeys(SURVEY_STEPS, run_survey)
 
@@ -155,9 +153,6 @@ def run_task(task: Task, crash: CrashPolicy | None = None, terms: Terms = Terms(
                 result = run_isolated(run_map_task, task, memory_limit(), terms.location, note)
             elif isinstance(task, ConformTask):
                 result = run_conform_task(task)
-            elif isinstance(task, PagesTask):
-                with crash.watching(task.patience):
-                    result = run_pages(task)
             elif isinstance(task, NumbersTask):
                 result = run_numbers(task)
             elif isinstance(task, LookTask):

@@ -8,7 +8,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path, PurePath
 
@@ -41,16 +41,17 @@ from gristmill.pipeline.explore.search import (
     unread,
     words_of,
 )
-from gristmill.pipeline.formatting import as_hex, by_size, one_line, uids_meant
+from gristmill.pipeline.formatting import as_hex, as_share, by_size, one_line, uids_meant
 from gristmill.pipeline.inputs.files import NoOriginal
 from gristmill.pipeline.look.history import Story, follow, refused, rejected
 from gristmill.pipeline.look.run_folder import NotFound, RunFolder
 from gristmill.pipeline.look.show_history import span_text
 from gristmill.pipeline.progress.progress import PATH as PROGRESS
-from gristmill.pipeline.report.page import environment as as_in_reports
+from gristmill.pipeline.report.page import environment as as_in_reports, fragment, tables
 from gristmill.pipeline.report_data.documents import Span
 from gristmill.pipeline.report_data.rejects import telling_digits
 from gristmill.pipeline.store.run_records import OTHER_SHAPE
+from gristmill.pipeline.tables import Table
 
 SEARCHING, FINDING, READING_AGAIN = 4.0, 6.0, 30.0  # seconds of a search, of finding a document, an original
 AT_ONCE = 2  # requests that read at once
@@ -69,6 +70,11 @@ STATES = {
     "failed": "failed. Run the same command to resume",
     "interrupted": "was interrupted. Run the same command to resume",
 }
+LINK = '<a href="{{ link }}">{{ name }}</a>'
+REASONS = (
+    '{% for reason, number, link in reasons %}<a href="{{ link }}" dir="auto">{{ reason }}</a>'
+    ' <span class="soft">{{ number | number }}</span>{{ ", " if not loop.last }}{% endfor %}'
+)
 
 Asked = Mapping[str, str]  # fields behind the question mark
 Answer = Callable[[RunFolder, Asked, Request], Response]
@@ -148,14 +154,20 @@ class Explorer:
 
     def overview(self, folder: RunFolder, asked: Asked, _: Request) -> Response:
         """The stages with what each dropped, each reason with a link to its rejects."""
-        reasons = {
-            stage.name: [
-                (reason, count, Query("rejects", stage=stage.name, reason=reason).link())
-                for reason, count in by_size(stage.drops)
+        rows = []
+        for stage in folder.record.stages:
+            count, name = stage.count, stage.name
+            rejects = Query("rejects", stage=name)
+            reasons = [
+                (reason, number, replace(rejects, reason=reason).link()) for reason, number in by_size(stage.drops)
             ]
-            for stage in folder.record.stages
-        }
-        values = {"stages": folder.record.stages, "reasons": reasons, "state": STATES.get(folder.state, "")}
+            counts = (count.docs_in, count.kept, count.lost, count.quarantined, as_share(count.gone, count.docs_in))
+            head = fragment(LINK, {"link": rejects.link(), "name": name}) if reasons else name
+            rows.append((head, *counts, fragment(REASONS, {"reasons": reasons})))
+        state = STATES.get(folder.state, "")
+        title = f"What came into each stage and what it dropped{', so far' if state else ''}"
+        heads = ("stage", "in", "kept", "dropped", "quarantined", "gone", "reasons")
+        values = {"table": tables(Table.of(title, heads, rows, words={0, 6})), "state": state}
         return page("overview.html", folder, "overview", "Overview", values)
 
     def listing(self, kind: Kind, folder: RunFolder, asked: Asked, _: Request) -> Response:
@@ -204,7 +216,7 @@ class Explorer:
         values = {
             "found": found,
             "story": story,
-            "signals": signals_of(story),
+            "signals": tables(*signals_of(story)),
             "texts": [(name, address(base, **of, version=number) + "#text") for number, name in names],
             "version": number,
             "piece": piece,
@@ -395,7 +407,7 @@ class TextPiece:
         return [(name, f"{base}from={place}{fragment}") for name, place in places]
 
 
-def signals_of(story: Story) -> list[tuple[str, list[tuple[str, str, str]]]]:
+def signals_of(story: Story) -> list[Table]:
     """Signals with their values, by the segment that measured them; first those that the document was beyond, with the
     limit."""
     limits: dict[str, dict[str, None]] = {}
@@ -406,12 +418,14 @@ def signals_of(story: Story) -> list[tuple[str, list[tuple[str, str, str]]]]:
             for name in names:
                 limits.setdefault(name, {})[f"{sign} {telling_digits(held.value, held.threshold)[1]}"] = None
     return [
-        (
-            passage.segment,
+        Table.of(
+            f"Measured in {passage.segment}",
+            ("signal", "value", "limit that it is beyond"),
             [
                 (name, value_of(passage.signals[name]), ", ".join(limits.get(name, ())))
                 for name in sorted(passage.signals, key=lambda name: (name not in limits, name))
             ],
+            words=3,
         )
         for passage in story.passages
         if passage.signals

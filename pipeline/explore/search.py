@@ -22,9 +22,9 @@ import pyarrow.parquet as pq
 
 from gristmill.pipeline.formatting import as_hex, nearest
 from gristmill.pipeline.look.run_folder import RunFile, RunFolder
-from gristmill.pipeline.look.where import conditions_of, holds
+from gristmill.pipeline.look.stage_view import details_of
 from gristmill.pipeline.report_data.documents import Span, around
-from gristmill.pipeline.report_data.rejects import reasons_by_uid, rows_of
+from gristmill.pipeline.report_data.rejects import rows_of
 
 PAGE = 50  # documents on a page
 LONGEST_QUERY = 4096  # bytes behind the question mark
@@ -61,7 +61,6 @@ class Query:
     stage: str = ""  # of rejects, and the reason
     reason: str = ""
     outcome: str = ""  # of documents: kept or gone
-    where: str = ""  # values of signals, such as `topic=science, quality_bucket=2`
 
     @property
     def filtered(self) -> bool:
@@ -112,7 +111,7 @@ def number_of(asked: Mapping[str, str], name: str, usual: int) -> int:
 
 def query_of(kind: Kind, asked: Mapping[str, str], folder: RunFolder) -> Query:
     """The query that a request means; sources and stages are those of the run."""
-    source, stage, outcome, where = (asked.get(name, "") for name in ("source", "stage", "outcome", "where"))
+    source, stage, outcome = (asked.get(name, "") for name in ("source", "stage", "outcome"))
     for name, value, names in (
         ("source", source, [reader.name for reader in folder.record.readers]),
         ("stage", stage, folder.stage_names),
@@ -120,14 +119,10 @@ def query_of(kind: Kind, asked: Mapping[str, str], folder: RunFolder) -> Query:
     ):
         if value and value not in names:
             raise BadRequest(f"no {name} {value!r} in this run{nearest(value, names)}")
-    try:
-        conditions_of(where)
-    except ValueError as error:
-        raise BadRequest(f"where: {error}") from error
     words, url, reason = words_of(asked.get("words", "")), asked.get("url", ""), asked.get("reason", "")
     if kind == "rejects":
-        return Query(kind, words, url, source, stage, reason, where=where)
-    return Query(kind, words, url, source, outcome=outcome, where=where)
+        return Query(kind, words, url, source, stage, reason)
+    return Query(kind, words, url, source, outcome=outcome)
 
 
 def words_of(text: str) -> tuple[str, ...]:
@@ -194,7 +189,6 @@ class Hit:
     stage: str | None = None  # who took it; None: nobody
     reason: str | None = None
     detail: str | None = None
-    numbers: str = ""  # what it was beyond
     shown: list[tuple[str, bool]] = field(default_factory=list)  # of its text
     characters: int | None = None
 
@@ -267,11 +261,8 @@ def search_file(
     """Add the hits of one file from `page.after` on; `place` is that of its first row."""
     try:
         fates = fates_of(folder, file.key) if query.kind == "documents" else None
-        cell = cell_of(folder, file.key, query.where, page) if query.where else None
         for row, batch in batches(folder, file, query, max(0, page.after - place)):
             mask = chosen(batch, query, fates)
-            if cell is not None:
-                mask &= np.isin(column(batch, "uid", pa.uint64()).fill_null(0).to_numpy(), cell)
             for at in np.flatnonzero(mask).tolist():
                 part = number if fates is not None else folder.part_of.get(file.key)
                 page.hits.append(hit_of(batch, at, number, row + at, part, file, fates))
@@ -367,25 +358,6 @@ def fates_of(folder: RunFolder, key: str) -> Fates:
     return fates
 
 
-def cell_of(folder: RunFolder, key: str, where: str, page: SearchPage) -> npt.NDArray[np.uint64]:
-    """Uids of a part's documents that have all the values. Each signal is read from the last file that has it; those
-    that no file has are named."""
-    uids: npt.NDArray[np.uint64] | None = None
-    lacking = conditions_of(where)
-    for path in reversed(folder.signal_files.get(key, [])):
-        with folder.open(path) as opened:
-            parquet = pq.ParquetFile(opened, pre_buffer=False)
-            here = {name: lacking.pop(name) for name in list(lacking) if name in parquet.schema_arrow.names}
-            if here:
-                table = parquet.read(columns=["uid", *here])
-                found = table["uid"].to_numpy()[holds(table, here)]
-                uids = found if uids is None else np.intersect1d(uids, found)
-    if lacking:
-        trouble = f"some documents have no signal {', '.join(lacking)}"
-        page.troubles += [trouble] if trouble not in page.troubles else []
-    return np.zeros(0, np.uint64) if uids is None or lacking else uids
-
-
 def show_texts(folder: RunFolder, query: Query, files: list[RunFile], page: SearchPage, deadline: Deadline) -> None:
     """Of each text the place where the first word stands, or what it went for, or its beginning; as long as there is
     time."""
@@ -416,15 +388,12 @@ def texts_of(folder: RunFolder, path: str, rows: Sequence[int]) -> list[str]:
 
 
 def give_numbers(folder: RunFolder, hits: list[Hit], deadline: Deadline) -> None:
-    """For what rules took by stored signals: the number of the reason by which it went, as long as there is time."""
+    """For what rules took by stored signals: what they were beyond, as long as there is time."""
     wanted: dict[tuple[str, int], dict[int, Hit]] = {}  # by stage and part
     for hit in hits:
         if hit.uid is not None and hit.part is not None and hit.stage in folder.rules_by_name:
             wanted.setdefault((str(hit.stage), hit.part), {})[int(hit.uid, 16)] = hit
     for (stage, number), by_uid in wanted.items():
-        key = folder.documents[number].key
-        for deciding, part in folder.rules_by_name[stage]:
-            if part.key == key and not deadline.over:
-                for uid, reasons in reasons_by_uid(folder.open, [deciding], part, list(by_uid)):
-                    held = (held.words for held in reasons.held if held.reason == by_uid[uid].reason)
-                    by_uid[uid].numbers = next(held, "")
+        if not deadline.over:
+            for uid, detail in details_of(folder, stage, folder.documents[number].key, list(by_uid)).items():
+                by_uid[uid].detail = detail

@@ -31,7 +31,7 @@ from gristmill.pipeline.store.storage import Store, json_bytes
 WIDTH = 32  # bytes of a quote
 MOST = 1 << 22  # bytes that are looked at in one go
 AROUND = "()[]{}<>\"',;:"  # a url in a text
-QUOTING = ("log", "slowest", "pages")  # of a task's result: what may name a document or quote it
+QUOTING = ("log", "slowest")  # of a task's result: what may name a document or quote it
 UNTOUCHED = ("tokenizer_json", "recipe")  # a tokenizer stays as it was trained
 
 

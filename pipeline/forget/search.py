@@ -19,7 +19,7 @@ from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.look.find import INDEX as FIND_INDEX
 from gristmill.pipeline.store.forgotten import FORGOTTEN, HIDDEN, Forgotten, holds_strings
 from gristmill.pipeline.store.storage import Store
-from gristmill.pipeline.summary.files import CROISSANT, FOLDER as SUMMARY
+from gristmill.pipeline.summary.files import FOLDER as SUMMARY
 from gristmill.shards.index import FORMAT, NAME
 from gristmill.shards.reader import open_shards
 from gristmill.stages.edits.made import MADE_FROM
@@ -71,7 +71,7 @@ def files_of(store: Store, skipped: Sequence[str]) -> Files:
     owned = {*files.sets, *files.indexes, *files.judges}
     for path in paths:
         folder = path.rpartition("/")[0]
-        if path.startswith(MADE_AGAIN) or path == CROISSANT:
+        if path.startswith(MADE_AGAIN):
             files.made_again.append(path)
         elif path.startswith("shuffle/"):  # rows between rounds
             files.made_again += [path] if has_strings(store, path) else []

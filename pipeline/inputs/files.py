@@ -516,9 +516,9 @@ def _content_hash(file: InputFile, who: str) -> str:
 # --- opening ----------------------------------------------------------------------------------------------------------
 
 
-def origin_of(source: str, span: FileSpan, end: int | None = None) -> Origin:
-    """What a reader is told of a span of a file, which may be read up to an earlier end."""
-    file, start, end = span.file, span.start, span.end if end is None else end
+def origin_of(source: str, span: FileSpan) -> Origin:
+    """What a reader is told of a span of a file."""
+    file, start, end = span.file, span.start, span.end
     records = None
     if file.records:
         from gristmill.pipeline.crawls.listing import unpacked
@@ -527,9 +527,9 @@ def origin_of(source: str, span: FileSpan, end: int | None = None) -> Origin:
     return Origin(source, file.path, file.size, start, end, records, file.address, file.stamp)
 
 
-def open_stretch(reader: Reader, span: FileSpan, end: int | None = None) -> Any:
+def open_stretch(reader: Reader, span: FileSpan) -> Any:
     """The input that a span is of, opened by its reader."""
-    return reader.open(origin_of("", span, end), Access())
+    return reader.open(origin_of("", span), Access())
 
 
 def open_listed(address: str, tag: str) -> BinaryIO:

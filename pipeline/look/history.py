@@ -301,22 +301,22 @@ def rejected(folder: RunFolder, uid: int, key: str | None) -> Iterator[tuple[str
 def pass_through(folder: RunFolder, segment: SegmentManifest, part: PartFiles, row: int, story: Story) -> None:
     """Add to a story what one part knows of the document in its row."""
     files = part.files
-    document = folder.row(files["documents"], row) if "documents" in files else {}
+    document = row_of(folder, files["documents"], row) if "documents" in files else {}
     if not story.passages and not files.keys() & {"documents", "verdicts"}:
         # What it wrote has the columns of those who read it, so that nothing there is a signal.
         document = {
             name: value
             for path in part.sinks[:1]
-            for name, value in folder.row(path, row).items()
+            for name, value in row_of(folder, path, row).items()
             if name in NOT_SIGNALS
         }
-    verdict: Row = folder.row(files["verdicts"], row) if "verdicts" in files else {"kept": True}
+    verdict: Row = row_of(folder, files["verdicts"], row) if "verdicts" in files else {"kept": True}
     if document:
         text = text_in(document, "text") or ""
         story.text, story.characters = text[:PREVIEW], len(text)
         story.source, story.id = text_in(document, "source"), text_in(document, "id")
         story.url, story.date, story.meta = (text_in(document, name) for name in ("url", "date", "meta"))
-    columns = document | (folder.row(files["signals"], row) if "signals" in files else {})
+    columns = document | (row_of(folder, files["signals"], row) if "signals" in files else {})
     before = {name: value for passage in story.passages for name, value in passage.signals.items()}
     shown = {name: as_signal(name, value) for name, value in columns.items() if is_signal(name)}
     signals = {name: value for name, value in shown.items() if name not in before or before[name] != value}
@@ -329,6 +329,11 @@ def pass_through(folder: RunFolder, segment: SegmentManifest, part: PartFiles, r
     if not verdict["kept"]:
         story.why = why_it_went(folder, segment.segment, part.key, files["verdicts"], row)
     story.written += [*written(folder, segment, part, story)]
+
+
+def row_of(folder: RunFolder, path: str, row: int) -> Row:
+    [found] = rows_of(folder.open, path, [row]).to_pylist()
+    return dict(found)
 
 
 def is_signal(column: str) -> bool:
@@ -440,7 +445,7 @@ def why_it_went(folder: RunFolder, segment: str, key: str, verdicts: str, row: i
         if {answer.reason for answer in answered} == set(of_stage):
             held += answered
         elif of_stage:
-            held += from_survey(folder, stage, of_stage, [cut for cut in cuts if cut["stage"] == stage], part, row)
+            held += from_survey(folder, stage, of_stage, [cut for cut in cuts if cut.stage == stage], part, row)
     return held
 
 
@@ -462,8 +467,8 @@ def stored_reasons(folder: RunFolder, verdicts: str, row: int) -> dict[str, list
 def cuts_of(folder: RunFolder) -> list[CutCounts]:
     """The thresholds that the survey of a run found, each once: where sources have segments of their own, a rule that
     they share is in each."""
-    cuts = [cut for survey in folder.surveys for cut in survey["cuts"]]
-    return list({(cut["stage"], cut["field"], cut["signal"], cut["side"]): cut for cut in cuts}.values())
+    cuts = [cut for survey in folder.surveys for cut in survey.cuts]
+    return list({(cut.stage, cut.field, cut.signal, cut.side): cut for cut in cuts}.values())
 
 
 def from_survey(
@@ -473,14 +478,14 @@ def from_survey(
     values: Row = {}
     files = [part.documents, *part.signals] if part is not None else []
     for file in (file for file in files if file is not None):
-        taken = rows_of(folder.open, file.path, [row], {str(cut["signal"]) for cut in cuts})
+        taken = rows_of(folder.open, file.path, [row], {cut.signal for cut in cuts})
         values |= {name: taken.column(name)[0].as_py() for name in taken.column_names}
     beyond = []
     for cut in cuts:
-        value, low, limit = values.get(str(cut["signal"])), cut["side"] == "low", cut["value"]
+        value, low, limit = values.get(cut.signal), cut.side == "low", cut.value
         if isinstance(value, int | float) and (value < limit if low else value > limit):
-            signal, field = str(cut["signal"]), str(cut["field"])
-            beyond.append(Held(stage, None, signal, value, SIGNS[cut["side"]], limit, field, signal))
+            signal, field = cut.signal, cut.field
+            beyond.append(Held(stage, None, signal, value, SIGNS[cut.side], limit, field, signal))
     if len(beyond) == len(reasons) == 1:
         return [replace(beyond[0], reason=reasons[0])]
     return [*(Held(stage, reason) for reason in reasons), *beyond]

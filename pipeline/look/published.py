@@ -2,7 +2,7 @@
 in all; and which of these are far off.
 
 FineWeb-2's published pipeline gave a thousandth of the published documents for months before anybody saw it. A share
-that a step dropped is far off where it differs by more than `within`, or where what stays differs threefold; and by
+that a step dropped is far off where it differs by more than 15 points, or where what stays differs threefold; and by
 more than chance (four standard errors) either way. Sizes are far off from a factor of three, tokens a document from
 two.
 """
@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from gristmill.pipeline.formatting import as_number
-from gristmill.pipeline.look.funnel import Funnel, FunnelStep
-from gristmill.pipeline.recipe.published import WITHIN
+from gristmill.pipeline.look.funnel import Funnel
 from gristmill.pipeline.store.run_records import RunRecord
 
+WITHIN = 0.15  # of a share
 TIMES_STAYING, TIMES_SIZE, TIMES_LENGTH = 3.0, 3.0, 2.0
 ERRORS = 4.0  # standard errors
 ENOUGH = 100  # documents whose mean length means something
-STEP = "dropped"
+DROPPED = "dropped, documents"
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Beside:
 
     @property
     def is_share(self) -> bool:
-        return self.measure.startswith(STEP)
+        return self.measure == DROPPED
 
     def in_words(self, value: float | None) -> str:
         return "–" if value is None else f"{value:.1%}" if self.is_share else as_number(round(value))
@@ -55,47 +55,27 @@ def published_in(run: RunRecord) -> Mapping[str, Any]:
     return told
 
 
-def within_of(run: RunRecord) -> float:
-    """How far a share may lie from the published one."""
-    return float(published_in(run).get("within") or WITHIN)
-
-
 def steps(told: Mapping[str, Any], run: RunRecord, funnel: Funnel) -> Iterator[Beside]:
-    """Each stage that its publisher tells of, or that dropped any."""
-    within, published = float(told.get("within") or WITHIN), told.get("steps") or {}
+    """Each stage that its publisher tells of."""
+    published = told.get("steps") or {}
     came = {stage.name: stage.count.docs_in for stage in run.stages}
-    before: FunnelStep | None = None
     for step in funnel.steps:
-        given = published.get(step.name) or {}
-        source = given.get("source") or (told.get("source", "") if given else "")
-        documents = came.get(step.name, 0)
-        ours = step.gone / documents if documents else None
-        if step.name in came and (
-            given.get("dropped") is not None or (step.gone and given.get("dropped_text") is None)
-        ):
-            theirs = given.get("dropped")
-            yield Beside(step.name, f"{STEP}, documents", theirs, ours, source, is_far(theirs, ours, documents, within))
-        if given.get("dropped_text") is not None:
-            theirs, ours = given["dropped_text"], text_dropped(before, step)
-            yield Beside(step.name, f"{STEP}, text", theirs, ours, source, is_far(theirs, ours, documents, within))
-        before = step
+        if given := published.get(step.name):
+            theirs, documents = given["dropped"], came.get(step.name, 0)
+            ours = step.gone / documents if documents else None
+            source = given.get("source") or told.get("source", "")
+            yield Beside(step.name, DROPPED, theirs, ours, source, is_far(theirs, ours, documents))
 
 
-def text_dropped(before: FunnelStep | None, step: FunnelStep) -> float | None:
-    came = before.volume.text_bytes if before is not None else None
-    left = step.volume.text_bytes
-    return max(0.0, 1 - left / came) if came and left is not None else None
-
-
-def is_far(theirs: float | None, ours: float | None, documents: int, within: float) -> bool:
+def is_far(theirs: float, ours: float | None, documents: int) -> bool:
     """Do two shares of documents dropped differ, by much and by more than chance?"""
-    if theirs is None or ours is None or not documents:
+    if ours is None:
         return False
     apart = abs(theirs - ours)
     error = math.sqrt(max(theirs * (1 - theirs), ours * (1 - ours), 1 / documents) / documents)
     stays = sorted((1 - theirs, 1 - ours))
     other = stays[1] > TIMES_STAYING * stays[0]
-    return (apart > within or other) and apart > ERRORS * error
+    return (apart > WITHIN or other) and apart > ERRORS * error
 
 
 def sizes(told: Mapping[str, Any], funnel: Funnel) -> Iterator[Beside]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,6 @@ import pyarrow.parquet as pq
 from gristmill.pipeline.errors import NotJson, OtherShape, RecipeError
 from gristmill.pipeline.formatting import nearest, one_line
 from gristmill.pipeline.progress.progress import PATH as PROGRESS, state_of
-from gristmill.pipeline.report_data.documents import Row
 from gristmill.pipeline.store.counts import Counts, RunAccount
 from gristmill.pipeline.store.run_records import (
     OTHER_SHAPE,
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
     from gristmill.stages.stage import Stage
 
 BATCH = 1024  # rows read at once
-ROW_GROUPS = 4  # kept: documents, signals and verdicts of a part, and what a later stage knows of it
 REJECT_COLUMNS = tuple(each.name for each in fields(RejectRow))
 
 T = TypeVar("T")
@@ -83,7 +81,6 @@ class RunFolder:
         self.store = Store(self.out)
         self.fs, self.root = self.store.fs, self.store.root
         self.troubles: list[str] = []
-        self._row_groups: dict[tuple[str, int], pa.Table] = {}
 
     # --- files --------------------------------------------------------------------------------------------------------
 
@@ -244,15 +241,6 @@ class RunFolder:
         """The place of each part among the documents' files, by its key."""
         return {file.key: number for number, file in enumerate(self.documents)}
 
-    @cached_property
-    def signal_files(self) -> dict[str, list[str]]:
-        """Files with signals of each part, by its key: documents, and what stages laid beside them."""
-        by_key: dict[str, list[str]] = {}
-        for part in self.parts:
-            paths = [part.files[kind] for kind in ("documents", "signals") if kind in part.files]
-            by_key.setdefault(part.key, []).extend(paths)
-        return by_key
-
     def sink_files(self, sink: str) -> list[str]:
         """What a sink wrote, of this version of the run."""
         return sorted({path for part in self.parts for name, path in part.files.items() if name == f"sink/{sink}"})
@@ -307,13 +295,13 @@ class RunFolder:
     @cached_property
     def surveys(self) -> list[SurveyRecord]:
         """Histograms and thresholds of each segment, as its first rules come in the run."""
-        place = {name: number for number, name in enumerate(self.stage_names)}
-        from gristmill.pipeline.report_data.survey import VERSION  # with rules and their kernels
+        from gristmill.pipeline.report_data.histograms import SurveyRecord  # with rules and their kernels
 
-        found = self._of_segments("survey.json", lambda data: cast("SurveyRecord", data))
+        place = {name: number for number, name in enumerate(self.stage_names)}
+        found = self._of_segments("survey.json", lambda data: read_as(SurveyRecord, data))
         return sorted(
-            (survey for survey in found.values() if survey.get("version") == VERSION),  # else no slider could move it
-            key=lambda survey: (min((place.get(name, 0) for name in survey["rules"]), default=0), survey["segment"]),
+            found.values(),
+            key=lambda survey: (min((place.get(name, 0) for name in survey.rules), default=0), survey.segment),
         )
 
     # --- rejects ------------------------------------------------------------------------------------------------------
@@ -359,9 +347,6 @@ class RunFolder:
 
     # --- Parquet ------------------------------------------------------------------------------------------------------
 
-    def columns(self, path: str) -> set[str]:
-        return set(self.schema(path).names)
-
     def schema(self, path: str) -> pa.Schema:
         with self.open(path) as file:
             return pq.read_schema(file)
@@ -402,22 +387,6 @@ class RunFolder:
         import pyarrow.dataset as pads  # with pandas
 
         return pads.dataset(self.full(path), filesystem=self.fs, format="parquet", partitioning=None)
-
-    def row(self, path: str, index: int) -> Row:
-        """One row, all columns; only its row group is read. The last few are kept, for other rows of the same part."""
-        with self.open(path) as file:
-            parquet = pq.ParquetFile(file)
-            for group in range(parquet.num_row_groups):
-                rows = parquet.metadata.row_group(group).num_rows
-                if index < rows:
-                    table = self._row_groups.get((path, group))
-                    if table is None:
-                        table = self._row_groups[path, group] = parquet.read_row_group(group)
-                        for old in list(self._row_groups)[:-ROW_GROUPS]:
-                            self._row_groups.pop(old, None)
-                    return dict(table.slice(index, 1).to_pylist()[0])
-                index -= rows
-        raise IndexError(f"{self.full(path)} has no row {index}")
 
     def row_with(self, path: str, uid: int) -> int | None:
         """The row of a file that has a uid."""

@@ -12,7 +12,6 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from gristmill.pipeline.formatting import (
@@ -30,12 +29,10 @@ from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.look.run_folder import NotFound, RunFolder, one_of
 from gristmill.pipeline.report_data.documents import SampleEntry, around
 from gristmill.pipeline.report_data.figures import figures_of
-from gristmill.pipeline.store.records import PageSample
 from gristmill.pipeline.store.run_records import StageRecord
-from gristmill.pipeline.tables import TerminalTable, cell, render_block
+from gristmill.pipeline.tables import TerminalTable, render_block
 from gristmill.stages.figures import StageFigures
 
-SHOWN_OF_PAGE = 800  # characters of a page in a terminal
 SLOW_SHOWN = 5
 OF_COUNT = ("docs_in", "kept", "dropped", "quarantined", "text_bytes", "made")  # for `--json`
 OF_STAGE = ("seconds", "bytes_in", "bytes_out")
@@ -76,7 +73,6 @@ class StageView:
     stage: StageRecord
     reason: str | None
     samples: list[SampleDocument]
-    pages: list[PageSample] = field(default_factory=list)  # of extraction: what was taken, beside all that is visible
     told: JSONObject = field(default_factory=dict)  # what the stage itself put into its report
     figures: StageFigures | None = None  # of `told`, for a terminal
 
@@ -117,9 +113,8 @@ def stage_view(folder: RunFolder, stage: str, reason: str | None = None, limit: 
     samples = [sample for _, _, sample in chosen]
     if reason is not None:
         return StageView(entry, reason, samples)
-    pages = [PageSample(**page) for page in report.get("pages") or []]
-    told = {key: value for key, value in report.items() if key not in {*entry.to_json(), "samples", "pages"}}
-    return StageView(entry, reason, samples, pages, told, figures_of(entry.recipe_name, report))
+    told = {key: value for key, value in report.items() if key not in {*entry.to_json(), "samples"}}
+    return StageView(entry, reason, samples, told, figures_of(entry.recipe_name, report))
 
 
 def samples_of(
@@ -132,7 +127,7 @@ def samples_of(
     rejected: list[SampleDocument] = []
     for file in folder.rejects([stage]):
         rows = [row for _, row in folder.reject_rows([file], "reason", one_of(reason), limit - len(rejected))]
-        details = details_of(folder, stage, file.path, [row.uid for row in rows if row.uid is not None])
+        details = details_of(folder, stage, file.key, [row.uid for row in rows if row.uid is not None])
         for row in rows:
             text, match = None, None
             if row.text is not None:
@@ -144,15 +139,15 @@ def samples_of(
     return rejected if len(rejected) > len(samples) else samples
 
 
-def details_of(folder: RunFolder, stage: str, rejects: str, uids: Sequence[int]) -> dict[int, str]:
-    """What a rule dropped documents of a file of rejects for, in numbers, by uid."""
+def details_of(folder: RunFolder, stage: str, key: str, uids: Sequence[int]) -> dict[int, str]:
+    """What a rule dropped documents of a part for, in numbers, by uid."""
     if stage not in folder.rules_by_name:
         return {}
-    from gristmill.pipeline.report_data.rejects import detail_of, key_of, reasons_by_uid  # with rules and their kernels
+    from gristmill.pipeline.report_data.rejects import detail_of, reasons_by_uid  # with rules and their kernels
 
     bound = [each for pairs in folder.rules_by_name.values() for each in pairs]
     details: dict[int, str] = {}
-    for part in [part for _, part in folder.rules_by_name[stage] if part.key == key_of(rejects)]:
+    for part in [part for _, part in folder.rules_by_name[stage] if part.key == key]:
         rules = [rule for rule, its in bound if its == part]
         for uid, answer in reasons_by_uid(folder.open, rules, part, uids):
             detail = detail_of(stage, answer)
@@ -193,13 +188,4 @@ def render_stage(view: StageView) -> RenderableType:
         lines = [Text(title, style="bold"), Text(one_line(sample.url or "no URL"), style="cyan")]
         excerpt = Text.assemble(*((plain(piece), "reverse" if match else "") for piece, match in sample.pieces))
         parts += [Text(), *lines, *([Padding(excerpt, (0, 0, 0, 2))] if excerpt.plain else [])]
-    for page in view.pages:
-        table = Table(title=cell(page.url), title_justify="left", show_lines=False, expand=True)
-        for name, characters in (
-            ("extracted", page.extracted_characters),
-            ("visible", page.visible_characters),
-        ):
-            table.add_column(f"{name}, {as_number(characters)} characters", ratio=1, overflow="fold")
-        table.add_row(*(Text(plain(text[:SHOWN_OF_PAGE])) for text in (page.extracted, page.visible)))
-        parts += [Text(), table]
     return Group(*parts)

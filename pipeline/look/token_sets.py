@@ -7,10 +7,9 @@ import dataclasses
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NotRequired, TypedDict
 
 from gristmill.kernels.common.files import whole_folder
@@ -21,8 +20,8 @@ from gristmill.pipeline.store.storage import Store
 from gristmill.shards.export.export import Exported, Options, Progress, check_format, export, given_in
 from gristmill.shards.export.rows import ExportError
 from gristmill.shards.format import BadShards
-from gristmill.shards.index import NAME, Index, read_index
-from gristmill.shards.verify import READ, TOKENIZER, UNLISTED, Fault, verify
+from gristmill.shards.index import NAME
+from gristmill.shards.verify import Fault, verify
 from gristmill.stages.tokens.folders import CELLS
 
 EXPORTS = "journal/exports.json"
@@ -93,55 +92,6 @@ def faults_of(folder: str) -> Iterator[tuple[Path, int, list[Fault]]]:
         looked_at: list[int] = []
         faults = verify(path, looked_at.append)
         yield path, len(looked_at), faults
-
-
-def faults_in_store(store: Store, read: bool) -> Iterator[tuple[str, int, list[Fault]]]:
-    """The same of the sets in an object store: with `read` shards are fetched, one at a time; else their lengths are
-    compared."""
-    present = store.files("")
-    lists = [path for path in sorted(present) if path == NAME or path.endswith(f"/{NAME}")]
-    lists = [path for path in lists if path == NAME or path.startswith("shards/")] or lists
-    if not lists:
-        raise RecipeError(f"{store.address}: no token shards are here (there is no {NAME})")
-    for top in (path.removesuffix(NAME) for path in lists):
-        where = f"{store.address}/{top}".rstrip("/")
-        files = {path.removeprefix(top): size for path, size in present.items() if path.startswith(top)}
-        try:
-            index = read_index(store.read(top + NAME), f"{where}/{NAME}")
-        except BadShards as error:
-            yield where, 0, [Fault(NAME, None, str(error))]
-            continue
-        faults = _fetched_faults(store, top, files) if read else _length_faults(index, files)
-        listed = {entry.path for entry in index.shards}
-        found = sorted(path for path in files if path.endswith(".arrow") and path not in listed)
-        yield where, len(listed), [*faults, *(Fault(path, None, UNLISTED) for path in found)]
-
-
-def _length_faults(index: Index, files: Mapping[str, int]) -> list[Fault]:
-    faults = []
-    for entry in index.shards:
-        length = files.get(entry.path)
-        if length != entry.bytes:
-            there = "missing" if length is None else f"{length:,} bytes"
-            faults.append(Fault(entry.path, None, f"{there}, the index says {entry.bytes:,} bytes"))
-    return faults
-
-
-def _fetched_faults(store: Store, top: str, files: Mapping[str, int]) -> list[Fault]:
-    with TemporaryDirectory(prefix="gristmill-") as name:
-
-        @contextmanager
-        def fetched(path: str) -> Iterator[None]:
-            here = Path(name) / path
-            if path in files:
-                here.parent.mkdir(parents=True, exist_ok=True)
-                with store.open(top + path) as far, here.open("wb") as file:
-                    shutil.copyfileobj(far, file, READ)
-            yield
-            here.unlink(missing_ok=True)
-
-        with fetched(NAME), fetched(TOKENIZER):
-            return verify(name, fetched=fetched)
 
 
 def exported(

@@ -6,6 +6,7 @@ of the few documents that are shown.
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import difflib
 import json
@@ -18,6 +19,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import yaml
 from pydantic import ValidationError
 from rich.console import Group, RenderableType
@@ -28,7 +30,6 @@ from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.formatting import as_change, as_share, by_size, one_line, plain
 from gristmill.pipeline.json_types import JSON
 from gristmill.pipeline.look.run_folder import RunFolder
-from gristmill.pipeline.look.where import conditions_of, holds
 from gristmill.pipeline.processes import cores_here
 from gristmill.pipeline.report_data.documents import Row, Value, around
 from gristmill.pipeline.store.partitions import ROW, columns_of, read_part
@@ -37,10 +38,12 @@ from gristmill.pipeline.store.run_records import SegmentRules
 from gristmill.pipeline.store.storage import Store
 from gristmill.pipeline.tables import TerminalTable
 from gristmill.pipeline.tasks.bound_rule import BROKE, KEPT, BoundRule, RuleOutcome, outcome_of
+from gristmill.stages.blend.groups import NO_VALUE
 from gristmill.stages.stage import Rule
 
 PREVIEW = 400
 QUARANTINED = "quarantined"
+MOST = 8  # conditions
 
 
 @dataclass(frozen=True)
@@ -111,9 +114,7 @@ class _PartAnswer:
     moved: list[tuple[int, int, Moved]] = field(default_factory=list)  # uid, row; without url and text
 
 
-def tune(
-    folder: RunFolder, settings: Sequence[str], samples: int = 5, threads: int | None = None, where: str = ""
-) -> Tuning:
+def tune(folder: RunFolder, settings: Sequence[str], samples: int = 5, where: str = "") -> Tuning:
     """What STAGE.FIELD=VALUE would do, one or several of the same segment; `where` to documents of a cell alone."""
     try:
         conditions = conditions_of(where)
@@ -131,7 +132,7 @@ def tune(
     changed = {c.stage for c in changes}
     answer = Tuning(", ".join(segment.name for segment in segments), changes, conditions)
     work = [(segment, part) for segment in segments for part in segment.parts]
-    with ThreadPoolExecutor(threads or cores_here()) as pool:
+    with ThreadPoolExecutor(cores_here()) as pool:
         parts = list(
             pool.map(lambda pair: _ask(store, pair[1], pair[0].before, pair[0].after, samples, conditions), work)
         )
@@ -328,6 +329,38 @@ def _with_text(folder: RunFolder, part: Partition, deciding: BoundRule, row: int
             url = document.column("url")[0].as_py() if "url" in document.schema.names else None
             return dataclasses.replace(moved, url=url, text=excerpt)
     raise RecipeError(f"part {part.key} has no row {row}: were its files changed?")
+
+
+# --- documents by the values of their signals, as `topic=science, quality_bucket=2` -----------------------------------
+
+
+def conditions_of(text: str) -> dict[str, str]:
+    """Values by signal; a value with a comma stands in quotation marks with its name. ValueError says what is wrong."""
+    try:
+        fields = next(csv.reader([text], skipinitialspace=True, strict=True), [])
+    except csv.Error as error:
+        raise ValueError(f"{text!r}: {error}") from error
+    conditions: dict[str, str] = {}
+    for condition in filter(None, map(str.strip, fields)):
+        name, equals, value = (part.strip() for part in condition.partition("="))
+        if not (name and equals) or name in conditions:
+            raise ValueError(f"{condition!r}: SIGNAL=VALUE was expected, each signal once, such as topic=science")
+        conditions[name] = value
+    if len(conditions) > MOST:
+        raise ValueError(f"{len(conditions)} conditions; {MOST} at most")
+    return conditions
+
+
+def holds(batch: pa.RecordBatch | pa.Table, conditions: Mapping[str, str]) -> npt.NDArray[np.bool_]:
+    """Which rows have all the values; `(none)` is no value."""
+    mask = np.ones(len(batch), np.bool_)
+    for name, value in conditions.items():
+        column = batch.column(name)
+        if pa.types.is_nested(column.type) or pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+            raise ValueError(f"{name}: a signal with one value a document was expected, not {column.type}")
+        texts = pc.fill_null(column.cast(pa.string()), NO_VALUE)
+        mask &= pc.equal(texts, value).to_numpy(zero_copy_only=False) if len(batch) else mask
+    return mask
 
 
 # --- terminal ---------------------------------------------------------------------------------------------------------

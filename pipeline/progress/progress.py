@@ -45,7 +45,7 @@ REMEMBERED = 0.95  # weight of the tasks before one, in a moving average: it rea
 PATH = "logs/progress.json"
 EVERY, EVERY_REMOTE = 1.0, 10.0  # seconds between two writes of it
 SILENT = 120.0  # seconds without such a write, after which a run is no longer called running
-FOR_THE_REPORT = ("pages", "numbers", "look", "conform")  # kinds of tasks that are no work of a node
+FOR_THE_REPORT = ("numbers", "look", "conform")  # kinds of tasks that are no work of a node
 
 
 class UI:

@@ -75,11 +75,6 @@ ENGINE: dict[str, tuple[str, ...]] = {
         "gristmill.pipeline.shuffle.verdicts",
         *_DOCUMENTS,
     ),
-    "pages": (  # for the report
-        "gristmill.pipeline.report_data.pages",
-        "gristmill.pipeline.report_data.documents",
-        "gristmill.pipeline.store.partitions",
-    ),
     "training": ("gristmill.pipeline.train.feeding", *_ABLATION),
     "measuring": (
         "gristmill.pipeline.train.evaluation",

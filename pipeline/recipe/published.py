@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from gristmill.kernels.common.settings import Settings
-
-WITHIN = 0.15  # of a share
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -21,17 +19,8 @@ Share = Annotated[float, Field(ge=0, le=1)]
 class PublishedStep(Settings):
     """One step, named as the recipe names its stage."""
 
-    dropped: Annotated[Share | None, Field(description="share of its input documents that the step dropped")] = None
-    dropped_text: Annotated[
-        Share | None, Field(description="share of its input, in tokens or text, that the step dropped")
-    ] = None
+    dropped: Annotated[Share, Field(description="share of its input documents that the step dropped")]
     source: Annotated[str, Field(description="where the figure stands; that of `published` unless given")] = ""
-
-    @model_validator(mode="after")
-    def says_something(self) -> PublishedStep:
-        if self.dropped is None and self.dropped_text is None:
-            raise ValueError("give `dropped` or `dropped_text`; leave the step out where neither is published")
-        return self
 
 
 class Published(Settings):
@@ -51,7 +40,4 @@ class Published(Settings):
             gt=0,
         ),
     ] = None
-    within: Annotated[
-        float, Field(description="how far a share dropped may lie from the published one before an alarm", gt=0, le=1)
-    ] = WITHIN
     steps: dict[str, PublishedStep] = Field(default_factory=dict, description="by the name of a stage of this recipe")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, cast
 from urllib.parse import quote
 
@@ -46,7 +46,7 @@ from gristmill.pipeline.report.page import (
     settings,
     tables,
 )
-from gristmill.pipeline.tables import Table, as_html
+from gristmill.pipeline.tables import Table
 
 PLACE = "ablations"  # in a run's folder
 CONTROL = "control"  # the name of its jobs
@@ -54,12 +54,10 @@ WORDS = ("adopt", "reject", "disagree", "inconclusive", "failed", "not run")  # 
 MARKS = {"adopt": "✓", "reject": "✕", "disagree": "≠", "inconclusive": "?", "failed": "!", "not run": "–"}
 ROLES = ("target", "guard", "reported")
 BEST = 10  # proxy runs that are shown
-LONG = 150  # runs, above which they are not printed
-NAMED = 8  # runs without a curve
 TOGETHER = 5  # arms in one drawing, beside the control
 POINTS = 300  # of a curve; more than a screen shows
 EARLY = 0.1  # of a run, whose losses are too high to draw the rest beside
-LOSS, ON_THE_WAY, GRAMS = "loss", "evaluation.target_bits_per_byte", "grams_co2"
+LOSS, ON_THE_WAY = "loss", "evaluation.target_bits_per_byte"
 DRAWN = {  # by their name in metrics.jsonl: title, and what they are
     LOSS: ("Training loss", "mean of all seeds, and the band that they fill; nats a token"),
     ON_THE_WAY: (
@@ -88,12 +86,12 @@ def page_of(record: AblationRecord, metrics: Mapping[str, JobMetrics]) -> str:
     result = counted(verdicts) if proxies is None else f"{len(proxies):,} proxy runs; ablations.csv has all"
     head = fragment(HEAD, {"record": record, "result": result})
     sections = (
-        verdicts_section(record, verdicts) if proxies is None else proxies_section(record, best),
+        verdicts_section(record, verdicts) if proxies is None else proxies_section(record),
         alarms("warnings", f"{len(warnings)} warning{'s' if len(warnings) > 1 else ''}", warnings, "Warnings"),
         failures_section(record),
         differences_section(record, order),
         curves_section(record, metrics, order),
-        cost_section(record, metrics, order),
+        Section("cost", "Cost", tables(costs(record, order))),
         settings_section(record, order),
     )
     return page_with(Page("ablation", str(record["name"]), head, FOOTER), sections)
@@ -128,10 +126,9 @@ VERDICTS = """\
 """
 
 
-def proxies_section(record: AblationRecord, best: Sequence[str]) -> Section:
+def proxies_section(record: AblationRecord) -> Section:
     about = "Each run had a mix of its own, and nothing is compared: `mix` reads their table (`regmix`, `log_linear`)."
-    html = paragraphs([about]) + as_html(proxy_runs(record, best)) + facts(in_short(record))
-    return Section("verdicts", "Proxy runs", html)
+    return Section("verdicts", "Proxy runs", paragraphs([about]) + facts(in_short(record)))
 
 
 def failures_section(record: AblationRecord) -> Section | None:
@@ -145,36 +142,19 @@ def differences_section(record: AblationRecord, order: Sequence[str]) -> Section
         return None
     numbers = tables(differences(record, order), measures(record))
     html = Markup("").join(map(forest, plots))
-    html += fold("All differences in numbers, and what was measured", numbers, long_if_many(record))
+    html += fold("All differences in numbers, and what was measured", numbers)
     return Section("differences", "Differences to the control", html, "Differences")
 
 
 def curves_section(record: AblationRecord, metrics: Mapping[str, JobMetrics], order: Sequence[str]) -> Section:
-    missing = without(record, metrics)
-    html = paragraphs([missing] if missing else [])
-    return Section(
-        "curves", "On the way", html + Markup("").join(map(lines, drawings(record, metrics, order))), "Curves"
-    )
-
-
-def cost_section(record: AblationRecord, metrics: Mapping[str, JobMetrics], order: Sequence[str]) -> Section:
-    html = tables(costs(record, metrics, order)) + fold("Every run", tables(jobs(record)), long_if_many(record))
-    return Section("cost", "Cost", html)
+    html = Markup("").join(map(lines, drawings(record, metrics, order)))
+    return Section("curves", "On the way", html or paragraphs(["No run left losses."]), "Curves")
 
 
 def settings_section(record: AblationRecord, order: Sequence[str]) -> Section:
-    machine = [*flat(record.get("machine") or {}).items(), *(record.get("versions") or {}).items()]
-    parts = [
-        tables(sets(record)),
-        fold("How often each arm goes through each set", tables(epochs(record, order))),
-        fold("The plan, with every default", settings(flat(record.get("plan") or {}).items())),
-        fold("Machine and versions", settings(machine)),
-    ]
-    return Section("settings", "Settings", Markup("").join(parts))
-
-
-def long_if_many(record: AblationRecord) -> str:
-    return "long" if len(jobs_of(record)) > LONG else ""
+    plan = settings(flat(record.get("plan") or {}).items())
+    html = fold("How often each arm goes through each set", tables(epochs(record, order)))
+    return Section("settings", "Settings", html + fold("The plan, with every default", plan))
 
 
 def jobs_of(record: AblationRecord) -> list[JobRecord]:
@@ -409,47 +389,23 @@ def measures(record: AblationRecord) -> Table:
     return Table.of("What was measured", ("measure", "role", "unit", "control", "items", "clusters"), rows, words=3)
 
 
-def proxy_runs(record: AblationRecord, best: Sequence[str]) -> Table:
-    """The best proxy runs and the mix by tokens, with the largest weights of each."""
-    levels = {found["name"]: found["levels"] for found in record.get("proxies") or ()}
-    mixes = {arm["name"]: arm["mix"] for arm in record.get("arms") or ()}
-    mixes[CONTROL] = (record.get("control") or {}).get("mix") or {}
-    tasks = [str(measure["task"]) for measure in record.get("measures") or ()][:4]
-    rows = []
-    for name in dict.fromkeys([*best, *([CONTROL] if CONTROL in levels else [])]):
-        largest = sorted(mixes[name].items(), key=lambda item: (-item[1], item[0]))[:3]
-        most = ", ".join(f"{each} {share(weight)}" for each, weight in largest)
-        rows.append(("by tokens" if name == CONTROL else name, most, *(plain(levels[name][task]) for task in tasks)))
-    return Table.of("The best proxy runs by the target", ("mix", "largest weights", *tasks), rows, words=2)
-
-
 # --- curves -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class JobMetrics:
-    """Values of one job by update, and the grams of CO2 that its lines state (null: not in all)."""
-
-    values: dict[str, dict[int, float]] = field(default_factory=lambda: {LOSS: {}, ON_THE_WAY: {}})
-    grams: float | None = None
+JobMetrics = dict[str, dict[int, float]]  # values of a job by update
 
 
 def metrics_of(folder: RunFolder, path: str) -> JobMetrics:
     """A job's lines; of one that was killed the last may be torn, and is left out. No file, no lines."""
-    metrics, stated, losses = JobMetrics(), 0.0, 0
+    metrics: JobMetrics = {LOSS: {}, ON_THE_WAY: {}}
     for line in metrics_lines(folder, path):
         step = line.get("step")
         if not isinstance(step, int) or isinstance(step, bool):
             continue
         for name in line:
-            is_drawn = name in metrics.values or name.startswith(f"{ON_THE_WAY}/")
+            is_drawn = name in metrics or name.startswith(f"{ON_THE_WAY}/")
             if is_drawn and (value := number(line[name])) is not None:
-                metrics.values.setdefault(name, {})[step] = value
-        if LOSS in line:
-            losses += 1
-            grams = number(line.get(GRAMS))
-            stated = math.nan if grams is None else stated + grams
-    metrics.grams = stated if losses and math.isfinite(stated) else None
+                metrics.setdefault(name, {})[step] = value
     return metrics
 
 
@@ -502,7 +458,7 @@ def runs_of(
         for job in record.get("jobs") or []
         if job["arm"] == arm and not job.get("second_rate") and (job.get("length") or 1) == 1
     ]
-    return [metrics[folder].values.get(value, {}) for folder in of_arm if folder in metrics]
+    return [metrics[folder].get(value, {}) for folder in of_arm if folder in metrics]
 
 
 def curve_of(name: str, runs: Sequence[Mapping[int, float]], of_update: int = 1) -> Curve | None:
@@ -533,40 +489,26 @@ def top_of(curves: Sequence[Curve]) -> float | None:
     )
 
 
-def without(record: AblationRecord, metrics: Mapping[str, JobMetrics]) -> str:
-    """Which runs that are done have no curve, in words; nothing where all have."""
-    done = [job for job in record.get("jobs") or [] if job["status"] == "done"]
-    bare = [job for job in done if not metrics.get(str(job["folder"]), JobMetrics()).values[LOSS]]
-    if not bare:
-        return "" if done else "No run was finished."
-    names = ", ".join(f"{job['arm']} (seed {job['seed']})" for job in bare[:NAMED])
-    more = " …" if len(bare) > NAMED else ""
-    return (
-        f"Without {len(bare)} of {len(done)} runs, in whose folders lies no metrics.jsonl with losses: {names}{more}."
-    )
-
-
 # --- cost and settings ------------------------------------------------------------------------------------------------
 
 
-def costs(record: AblationRecord, metrics: Mapping[str, JobMetrics], order: Sequence[str]) -> Table:
+def costs(record: AblationRecord, order: Sequence[str]) -> Table:
     by_arm: dict[str, list[JobRecord]] = {}
     for job in jobs_of(record):
         by_arm.setdefault(str(job["arm"]), []).append(job)
     names = [name for name in dict.fromkeys(("base", CONTROL, *order)) if name in by_arm]
-    rows = [(name, *cost(by_arm[name], metrics)) for name in names]
-    rows.append(("all", *cost(jobs_of(record), metrics)))
-    head = ("arm", "runs", "hours", "measuring", "tokens", "tokens/s", "peak memory", "energy", "CO2")
+    rows = [(name, *cost(by_arm[name])) for name in names]
+    rows.append(("all", *cost(jobs_of(record))))
+    head = ("arm", "runs", "hours", "measuring", "tokens", "tokens/s", "peak memory", "energy")
     note = "Tokens without padding; hours of training, and beside them those of measuring. A run that failed counts as none."
     return Table.of("What it took", head, rows, note=note)
 
 
-def cost(jobs: Sequence[JobRecord], metrics: Mapping[str, JobMetrics]) -> tuple[str, ...]:
+def cost(jobs: Sequence[JobRecord]) -> tuple[str, ...]:
     done = [job for job in jobs if job["status"] == "done"]
     seconds = sum(job["seconds"] or 0 for job in done)
     measuring = sum(job["seconds_measuring"] or 0 for job in done)
     tokens = sum(job["tokens"] or 0 for job in done)
-    grams = [metrics[str(job["folder"])].grams if str(job["folder"]) in metrics else None for job in done]
     memory = max((job["peak_memory"] for job in done if job["peak_memory"]), default=None)
     return (
         f"{len(done)} of {len(jobs)}",
@@ -576,7 +518,6 @@ def cost(jobs: Sequence[JobRecord], metrics: Mapping[str, JobMetrics]) -> tuple[
         as_number(tokens / seconds) if seconds else "–",
         as_bytes(memory),
         energy(sum_of([job["joules"] for job in done])),
-        weight(sum_of(grams)),
     )
 
 
@@ -584,25 +525,6 @@ def sum_of(amounts: Sequence[float | None]) -> float | None:
     """None where one is not known, or there is none."""
     stated = [amount for amount in amounts if amount is not None]
     return sum(stated) if stated and len(stated) == len(amounts) else None
-
-
-def jobs(record: AblationRecord) -> Table:
-    rows = [
-        (
-            str(job["arm"]),
-            seed_of(job),
-            str(job["status"]),
-            plain(job["loss"]),
-            as_number(job["updates"]),
-            as_number(job["tokens"]),
-            as_seconds(job["seconds"]),
-            energy(job["joules"]),
-            str(job["device"] or "–"),
-        )
-        for job in jobs_of(record)
-    ]
-    head = ("arm", "seed", "state", "loss", "updates", "tokens", "time", "energy", "device")
-    return Table.of("Every run", head, rows, words=3)
 
 
 def seed_of(job: JobRecord) -> str:
@@ -626,20 +548,6 @@ def epochs(record: AblationRecord, order: Sequence[str]) -> Table:
     return Table.of("Epochs", ("arm", "set", "of its tokens", "epochs"), rows, words=2)
 
 
-def sets(record: AblationRecord) -> Table:
-    rows = [
-        (
-            str(name),
-            str(entry["folder"]),
-            share(entry["share"]),
-            as_number(entry["rows"]),
-            as_number(entry["tokens"]),
-        )
-        for name, entry in (record.get("sets") or {}).items()
-    ]
-    return Table.of("Sets of token shards", ("set", "folder", "taken", "rows", "tokens"), rows, words=2)
-
-
 # --- in the report of a run -------------------------------------------------------------------------------------------
 
 
@@ -657,30 +565,16 @@ def ablations(folder: RunFolder) -> Markup:
 
 
 def verdicts_of(record: AblationRecord, name: str) -> Markup:
-    """A table of arms; `why` has what else is beyond chance, on sets that are only reported."""
-    arms = [verdict_of(arm, record) for arm in record.get("arms") or []]
-    heads = tuple(dict.fromkeys(head for arm in arms for head, _ in arm.figures))
-    rows = []
-    for arm in arms:
-        why = "; beside it: ".join([arm.why, *([", ".join(what for _, what in arm.beside)] if arm.beside else [])])
-        figures = dict(arm.figures)
-        rows.append((arm.name, f"{arm.mark} {arm.word}", why, *(figures.get(head, "–") for head in heads)))
-    protocol: ProtocolRecord = record.get("protocol") or {}
-    values = {
-        "record": record,
-        "page": f"{PLACE}/{quote(name, safe='')}/ablation.html",
-        "how": f"{protocol.get('name')}, {as_number(record.get('tokens'))} tokens a run,"
-        f" {len(record.get('seeds') or [])} seeds",
-        "table": as_html(Table.of("Arm less control", ("arm", "verdict", "why", *heads), rows, words=3)),
-    }
-    return fragment(IN_REPORT, values)
+    """What its arms came to, and the way to its page."""
+    arms = sorted((verdict_of(arm, record) for arm in record.get("arms") or []), key=lambda arm: WORDS.index(arm.word))
+    values = {"record": record, "page": f"{PLACE}/{quote(name, safe='')}/ablation.html", "arms": arms}
+    return fragment(IN_REPORT, values | {"result": counted(arms)})
 
 
 IN_REPORT = """\
 <h3 dir="auto"><a href="{{ page }}">{{ record.name }}</a></h3>
-{% if record.description %}<p dir="auto">{{ record.description }}</p>{% endif %}
-<p class="soft">{{ how }}</p>
-{{ table }}
+<p class="soft">{{ result }}</p>
+<dl class="settings">{% for arm in arms %}<dt>{{ arm.mark }} {{ arm.word }}</dt><dd dir="auto">{{ arm.name }}: {{ arm.why }}</dd>{% endfor %}</dl>
 """
 
 
@@ -731,7 +625,3 @@ def hours(seconds: float) -> str:
 
 def energy(joules: float | None) -> str:
     return "not measured" if joules is None else as_energy(joules)
-
-
-def weight(grams: float | None) -> str:
-    return "not stated" if grams is None else f"{grams:,.1f} g" if grams < 1000 else f"{grams / 1000:,.2f} kg"

@@ -7,15 +7,11 @@ from difflib import SequenceMatcher
 
 from markupsafe import Markup
 
-from gristmill.pipeline.report.charts import Curve, Curves, Mark, heat_map, lines
 from gristmill.pipeline.report.page import fragment
 from gristmill.pipeline.tables import as_html
 from gristmill.stages.figures import (
     Block,
     FactList,
-    HeatMap,
-    PagePairs,
-    Plane,
     Samples,
     Sentence,
     Table,
@@ -23,12 +19,6 @@ from gristmill.stages.figures import (
     Warnings,
 )
 
-KINDS = {  # of points on a plane: shape and name
-    "frontier": ("dot", "UtiliMax, by aversion"),
-    "proportional": ("square", "proportional"),
-    "unimax": ("triangle", "UniMax"),
-    "chosen": ("chosen", "chosen"),  # drawn last, above all that it meets
-}
 WORDS = 1500  # of each of two texts that are compared
 AROUND = 8  # words shown on both sides of a difference
 PLACES = 8  # differences shown
@@ -40,41 +30,14 @@ def drawn(block: Block) -> Markup:
             return fragment(FACTS, {"title": block.title, "pairs": block.pairs})
         case Warnings():
             return fragment(WARNINGS, {"lines": block.lines})
-        case Plane():
-            return plane(block) + as_html(block.table)
         case Sentence():
             return fragment("<p>{{ text }}</p>", {"text": block.text})
         case TextPair():
             return text_pair(block)
-        case HeatMap():
-            return heat_map(block)
         case Samples():
             return fragment(SAMPLES, {"title": block.title, "groups": block.groups})
-        case PagePairs():
-            return fragment(PAGES, {"pages": block.pages})
         case Table():
             return as_html(block)
-
-
-def plane(found: Plane) -> Markup:
-    """Risk to the right, distance up: the frontier as a line, what was chosen marked on it, the controls beside it."""
-    tilts = [point for point in found.points if point.kind in ("frontier", "chosen")]
-    order = list(KINDS)
-    known = sorted((point for point in found.points if point.kind in KINDS), key=lambda point: order.index(point.kind))
-    marks = [
-        Mark(
-            *KINDS[point.kind],
-            point.risk,
-            point.distance,
-            f"{point.name}: risk {point.risk:.4f}, distance {point.distance:.4f}",
-        )
-        for point in known
-    ]
-    line = Curve.line("frontier", [point.risk for point in tilts], [point.distance for point in tilts])
-    curves = [line] if tilts else []
-    return lines(
-        Curves("Mixes by risk and distance", "distance upwards, risk to the right", "risk", curves, marks=marks)
-    )
 
 
 def text_pair(pair: TextPair) -> Markup:
@@ -110,18 +73,6 @@ FACTS = """\
 WARNINGS = """\
 <ul class="alarms warned">{% for line in lines %}<li dir="auto">{{ line }}</li>{% endfor %}</ul>
 """
-
-PAGES = """\
-{% for page in pages %}
-<article class="page">
-<p class="mono soft">{{ page.uid }}</p>
-<p class="mono">{{ parts.address(page.url) }}</p>
-<div class="beside">
-<div><h5>Extracted <span class="soft">{{ page.extracted_characters | number }} characters</span></h5><pre dir="auto" tabindex="0" role="group" aria-label="Extracted text">{{ page.extracted }}</pre></div>
-<div><h5>Visible <span class="soft">{{ page.visible_characters | number }} characters</span></h5><pre dir="auto" tabindex="0" role="group" aria-label="Visible text">{{ page.visible }}</pre></div>
-</div>
-</article>
-{% endfor %}"""
 
 SAMPLES = """\
 <h4 dir="auto">{{ title }}</h4>

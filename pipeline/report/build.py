@@ -20,9 +20,10 @@ from gristmill.pipeline.report.run_sections import (
     published,
     sources,
     time,
+    trained,
 )
-from gristmill.pipeline.report.stage_sections import TOPICS, stage_by_stage, topic
-from gristmill.pipeline.report.what_if import ANSWER, data_of, what_if
+from gristmill.pipeline.report.stage_sections import stage_by_stage
+from gristmill.pipeline.report.what_if import ANSWER, data_of, languages, what_if
 
 SECTIONS: tuple[SectionMaker, ...] = (
     failure,
@@ -34,7 +35,8 @@ SECTIONS: tuple[SectionMaker, ...] = (
     sources,
     what_if,
     stage_by_stage,
-    *map(topic, TOPICS),
+    languages,
+    trained,
 )
 
 

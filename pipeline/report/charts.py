@@ -1,5 +1,5 @@
-"""Drawings of the pages as inline SVG: histograms with thresholds, lines with bands, points on a plane, intervals on
-one axis, heat maps. Each has its numbers as a table.
+"""Drawings of the pages as inline SVG: histograms with thresholds, lines with bands, intervals on one axis. Each has
+its numbers as a table.
 
 Nothing here names a color: shapes have classes, and style.css says how those look. Numbers alone go into attributes;
 words go through `fragment`, which escapes them. Widths are in percent, so that a chart fits a phone without its letters
@@ -18,7 +18,6 @@ from markupsafe import Markup
 from gristmill.pipeline.formatting import as_share, as_short, with_minus
 from gristmill.pipeline.report.page import fragment
 from gristmill.pipeline.tables import Table, as_html
-from gristmill.stages.figures import HeatMap
 
 SERIES = 6  # colors; what comes after shares one
 TICKS = 5
@@ -46,25 +45,14 @@ class Axis:
 
     @classmethod
     def of(cls, values: Sequence[float], begin: float, end: float) -> Axis:
-        """From tick to tick: wide enough for all values, and never of no width."""
+        """From the lowest value to the highest, with a little room."""
         low, high = min(values), max(values)
         if high - low <= 1e-9 * max(1.0, abs(low)):
             low, high = low - 0.5, high + 0.5
-        step = round_step((high - low) / TICKS)
-        first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-        ticks = tuple(step * k for k in range(first, last + 1))
-        return cls(ticks[0], ticks[-1], begin, end, ticks)
-
-    @classmethod
-    def within(cls, values: Sequence[float], begin: float, end: float) -> Axis:
-        """From the lowest value to the highest, with a little room."""
-        outer = cls.of(values, begin, end)
-        low, high = min(values), max(values)
-        if high - low <= 1e-9 * max(1.0, abs(low)):
-            return outer
-        room = (high - low) * ROOM
+        step, room = round_step((high - low) / TICKS), (high - low) * ROOM
         low, high = low - room, high + room
-        return cls(low, high, begin, end, tuple(tick for tick in outer.ticks if low <= tick <= high))
+        first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+        return cls(low, high, begin, end, tuple(step * k for k in range(first, last + 1)))
 
     def at(self, value: float) -> str:
         return f"{self.begin + (self.end - self.begin) * (value - self.low) / (self.high - self.low):.1f}"
@@ -114,10 +102,9 @@ NUMBERS = '<details class="numbers"><summary>Numbers</summary>{{ numbers }}</det
 
 @dataclass(frozen=True)
 class ThresholdMark:
-    """Where a rule cuts a signal: what lies below (`low`) or above (`high`) of `value` goes."""
+    """Where a rule cuts a signal: what lies below (`low`) or above (`high`) of it goes."""
 
     side: Literal["low", "high"]
-    value: float
     place: float  # from 0 to 1, from left to right
     label: str
 
@@ -133,7 +120,6 @@ class Histogram:
     ticks: Sequence[tuple[float, str]]  # place, label
     thresholds: Sequence[ThresholdMark] = ()
     identity: str = ""  # for the script that moves its thresholds
-    knee: float | None = None  # the place from which on the scale is another
     below: Markup = field(default_factory=Markup)  # sliders
 
 
@@ -154,7 +140,6 @@ def histogram(found: Histogram) -> Markup:
         "lines": [(f"{100 * mark.place:.2f}%", mark, *anchored(mark.place)) for mark in found.thresholds],
         "ticks": [(f"{100 * place:.2f}%", label, anchored(place)[0]) for place, label in found.ticks],
         "highest": highest,
-        "knee": None if found.knee is None else f"{100 * found.knee:.2f}%",
         "numbers": as_html(numbers_of_bars(found)),
     }
     return fragment(HISTOGRAM, values)
@@ -194,8 +179,6 @@ HISTOGRAM = (
 <line class="axis" x1="0" x2="100%" y1="{{ box.foot }}" y2="{{ box.foot }}"/>
 {% for x, label, anchor in ticks %}<line class="axis" x1="{{ x }}" x2="{{ x }}" y1="{{ box.foot }}" y2="{{ box.foot + 3 }}"/><text x="{{ x }}" y="{{ box.foot + 15 }}" text-anchor="{{ anchor }}">{{ label }}</text>
 {% endfor %}
-{% if knee %}<text class="break" x="{{ knee }}" y="{{ box.foot + 4 }}" text-anchor="middle">//</text>
-{% endif %}
 {% for x, mark, anchor, shift in lines %}<g data-threshold="{{ loop.index0 }}"><line class="threshold" x1="{{ x }}" x2="{{ x }}" y1="{{ box.above - 2 }}" y2="{{ box.foot }}"/>
 <text class="name" x="{{ x }}" dx="{{ shift }}" y="{{ box.above - 5 }}" text-anchor="{{ anchor }}">{{ mark.label }}</text></g>
 {% endfor %}</svg>
@@ -206,7 +189,7 @@ HISTOGRAM = (
 )
 
 
-# --- lines with bands, and points -------------------------------------------------------------------------------------
+# --- lines with bands -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -219,24 +202,8 @@ class Curve:
     low: Sequence[float]
     high: Sequence[float]
 
-    @classmethod
-    def line(cls, name: str, at: Sequence[float], values: Sequence[float]) -> Curve:
-        """Without a band."""
-        return cls(name, at, values, values, values)
-
     def __len__(self) -> int:
         return len(self.at)
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A point with a shape of its own: chosen (the last, above all others), square, triangle, or a dot."""
-
-    shape: str
-    name: str  # in the key, once for each shape
-    x: float
-    y: float
-    words: str
 
 
 @dataclass(frozen=True)
@@ -248,15 +215,13 @@ class Curves:
     across: str
     curves: Sequence[Curve]
     top: float | None = None
-    marks: Sequence[Mark] = ()
 
 
 def lines(found: Curves) -> Markup:
     """Means as lines, from the lowest to the highest as a band around each; in the order given, which decides looks."""
-    xs = [*(x for curve in found.curves for x in curve.at), *(mark.x for mark in found.marks)]
-    ys = [*(y for curve in found.curves for y in (*curve.low, *curve.high)), *(mark.y for mark in found.marks)]
-    across = Axis.of(xs, 0, WIDE)
-    up = Axis.within([y for y in ys if found.top is None or y <= found.top] or ys, TALL, 0)
+    ys = [y for curve in found.curves for y in (*curve.low, *curve.high)]
+    across = Axis.of([x for curve in found.curves for x in curve.at], 0, WIDE)
+    up = Axis.of([y for y in ys if found.top is None or y <= found.top] or ys, TALL, 0)
     percent = Axis(across.low, across.high, 0, 100, across.ticks)
     values = {
         "found": found,
@@ -264,12 +229,10 @@ def lines(found: Curves) -> Markup:
             (curve, path(across, up, curve.at, curve.mean), band(across, up, curve), line_class(index))
             for index, curve in enumerate(found.curves)
         ],
-        "marks": [(mark, percent.at(mark.x), f"{ABOVE + float(up.at(mark.y)):.1f}") for mark in found.marks],
-        "key": list({mark.shape: mark for mark in found.marks}.values()),
         "box": {"wide": WIDE, "tall": TALL, "all": ABOVE + TALL + 22, "above": ABOVE, "foot": ABOVE + TALL},
         "ticks_across": [(x, label, anchored(float(x) / 100)[0]) for x, label in percent.marks()],
         "ticks_up": [(f"{ABOVE + float(y):.1f}", f"{ABOVE + float(y) - 3:.1f}", label) for y, label in up.marks()],
-        "numbers": as_html(numbers_of_curves(found)) if not found.marks else "",
+        "numbers": as_html(numbers_of_curves(found)),
     }
     return fragment(LINES, values)
 
@@ -304,13 +267,9 @@ def value_at(curve: Curve, at: float) -> str:
 
 LINES = (
     """\
-{% macro shape(kind) %}
-{% if kind == "chosen" %}<circle r="7"/>{% elif kind == "square" %}<rect x="-5" y="-5" width="10" height="10"/>{% elif kind == "triangle" %}<path d="M0 -7 L6.5 5 L-6.5 5 Z"/>{% else %}<circle r="4"/>{% endif %}
-{% endmacro %}
 <figure class="chart curves">
 <figcaption><strong>{{ found.title }}</strong>{% if found.about %} <span class="soft">{{ found.about }}</span>{% endif %}
-<ul class="key">{% for curve, line, band, look in drawn %}<li><svg class="stroke" aria-hidden="true"><line class="{{ look }}" x1="0" x2="100%" y1="50%" y2="50%"/></svg><bdi>{{ curve.name }}</bdi></li>{% endfor %}
-{% for mark in key %}<li><svg viewBox="-9 -9 18 18" aria-hidden="true"><g class="mark {{ mark.shape }}">{{ shape(mark.shape) }}</g></svg><bdi>{{ mark.name }}</bdi></li>{% endfor %}</ul>
+<ul class="key">{% for curve, line, band, look in drawn %}<li><svg class="stroke" aria-hidden="true"><line class="{{ look }}" x1="0" x2="100%" y1="50%" y2="50%"/></svg><bdi>{{ curve.name }}</bdi></li>{% endfor %}</ul>
 </figcaption>
 <svg height="{{ box.all }}" role="img" aria-label="{{ found.title }}, {{ drawn | length }} lines; their numbers are in the table below.">
 {% for y, words, label in ticks_up %}<line class="grid" x1="0" x2="100%" y1="{{ y }}" y2="{{ y }}"/>
@@ -321,18 +280,15 @@ LINES = (
 {% for curve, line, band, look in drawn %}<polyline class="{{ look }}" points="{{ line }}"/>
 {% endfor %}
 </svg>
-{% for mark, x, y in marks %}<svg class="mark {{ mark.shape }}" x="{{ x }}%" y="{{ y }}"><title>{{ mark.words }}</title>{{ shape(mark.shape) }}</svg>
-{% endfor %}
 {% for y, words, label in ticks_up %}<text class="over" x="2" y="{{ words }}">{{ label }}</text>
 {% endfor %}
 <line class="axis" x1="0" x2="100%" y1="{{ box.foot }}" y2="{{ box.foot }}"/>
 {% for x, label, anchor in ticks_across %}<line class="axis" x1="{{ x }}%" x2="{{ x }}%" y1="{{ box.foot }}" y2="{{ box.foot + 3 }}"/><text x="{{ x }}%" y="{{ box.foot + 16 }}" text-anchor="{{ anchor }}">{{ label }}{{ ' ' ~ found.across if loop.first }}</text>
 {% endfor %}
 </svg>
-{% if numbers %}
 """
     + NUMBERS
-    + "{% endif %}</figure>\n"
+    + "</figure>\n"
 )
 
 
@@ -375,7 +331,7 @@ class ForestPlot:
 def forest(found: ForestPlot) -> Markup:
     """Rows of a table, each with its drawing on the axis that all share. An unbounded end runs to the edge."""
     ends = [end for one in found.estimates for end in (one.value, one.low, one.high, *one.seeds) if end is not None]
-    axis = Axis.within([0.0, *ends, *([found.budget] if found.budget is not None else [])], 0, 100)
+    axis = Axis.of([0.0, *ends, *([found.budget] if found.budget is not None else [])], 0, 100)
     rows = [
         (
             one,
@@ -414,56 +370,4 @@ FOREST = """\
 <tfoot aria-hidden="true"><tr><td class="soft">{{ found.unit }}</td><td class="track"><svg>{% for x, label, anchor in ticks %}<line class="axis" x1="{{ x }}%" x2="{{ x }}%" y1="0" y2="4"/><text x="{{ x }}%" y="17" text-anchor="{{ anchor }}">{{ label }}</text>{% endfor %}</svg></td><td colspan="2">{% if budget %}<span class="soft budget">line: budget {{ found.text(found.budget) }}</span>{% endif %}</td></tr></tfoot>
 </table></div>
 </figure>
-"""
-
-
-# --- heat maps --------------------------------------------------------------------------------------------------------
-
-FIELD_WIDE, FIELD_HIGH = 78, 40
-MAP_LEFT, MAP_TOP = 190, 34  # around the fields
-LONGEST = {"row": 28, "column": 11}  # letters of a name that fit
-
-
-def heat_map(block: HeatMap) -> Markup:
-    x = {name: MAP_LEFT + k * FIELD_WIDE for k, name in enumerate(block.columns)}
-    y = {name: MAP_TOP + k * FIELD_HIGH for k, name in enumerate(block.rows)}
-    filled = {(cell.row, cell.column) for cell in block.cells}
-    values = {
-        "map": block,
-        "box": {"width": MAP_LEFT + len(x) * FIELD_WIDE + 2, "height": MAP_TOP + len(y) * FIELD_HIGH + 2},
-        "wide": FIELD_WIDE,
-        "high": FIELD_HIGH,
-        "left": MAP_LEFT,
-        "top": MAP_TOP,
-        "columns": [(name, short(name, LONGEST["column"]), at + FIELD_WIDE / 2) for name, at in x.items()],
-        "rows": [(name, short(name, LONGEST["row"]), at + FIELD_HIGH / 2 + 4) for name, at in y.items()],
-        "cells": [(cell, x[cell.column], y[cell.row], heat_class(cell.heat)) for cell in block.cells],
-        "empty": [(x[c], y[r]) for r in block.rows for c in block.columns if (r, c) not in filled],
-    }
-    return fragment(HEAT_MAP, values)
-
-
-def heat_class(heat: int) -> str:
-    return f"up-{heat}" if heat > 0 else f"down-{-heat}" if heat < 0 else "same"
-
-
-def short(name: str, letters: int) -> str:
-    return name if len(name) <= letters else name[: letters - 1] + "…"
-
-
-HEAT_MAP = """\
-<figure class="heat"><figcaption><h4 dir="auto">{{ map.title }}</h4></figcaption>
-<div class="scroll" role="region" aria-label="{{ map.title }}" tabindex="0">
-<svg width="{{ box.width }}" height="{{ box.height }}" viewBox="0 0 {{ box.width }} {{ box.height }}" role="img" aria-label="{{ map.title }}; the table below has the numbers">
-<text class="soft" x="0" y="{{ top - 14 }}">{{ map.down }} ↓ {{ map.across }} →</text>
-{% for name, label, x in columns %}<text x="{{ x }}" y="{{ top - 14 }}" text-anchor="middle"><title>{{ name }}</title>{{ label }}</text>
-{% endfor %}
-{% for name, label, y in rows %}<text x="{{ left - 8 }}" y="{{ y }}" text-anchor="end"><title>{{ name }}</title>{{ label }}</text>
-{% endfor %}
-{% for x, y in empty %}<rect class="none" x="{{ x + 1 }}" y="{{ y + 1 }}" width="{{ wide - 2 }}" height="{{ high - 2 }}"/>
-{% endfor %}
-{% for cell, x, y, look in cells %}<g><title>{{ cell.words }}</title><rect class="{{ look }}" x="{{ x }}" y="{{ y }}" width="{{ wide }}" height="{{ high }}"/>
-<text x="{{ x + wide / 2 }}" y="{{ y + 17 }}" text-anchor="middle">{{ cell.lines[0] }}</text><text class="soft" x="{{ x + wide / 2 }}" y="{{ y + 32 }}" text-anchor="middle">{{ cell.lines[1] }}</text></g>
-{% endfor %}</svg></div>
-<p class="soft note">{{ map.note }}</p></figure>
 """

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -88,7 +87,6 @@ def environment(templates: Path = HERE) -> Environment:
         "tokens": as_tokens,
         "moment": as_moment,
         "ticked": ticked,
-        "breakable": breakable,
     }
     jinja.tests |= {"web": is_web}
     jinja.globals |= {"share": as_share}
@@ -112,13 +110,10 @@ def settings(pairs: Iterable[tuple[str, str]], look: str = "mono") -> Markup:
     return fragment("{{ parts.settings(pairs, look) }}", {"pairs": list(pairs), "look": look})
 
 
-def fold(title: str, content: Markup, look: str = "", is_open: bool = False) -> Markup:
-    """Content behind a line that unfolds it; `long` is not printed."""
-    template = (
-        '<details class="fold{{ " " ~ look if look }}"{{ " open" if is_open }}><summary dir="auto">{{ title }}</summary>'
-        "{{ content }}</details>\n"
-    )
-    return fragment(template, {"title": title, "content": content, "look": look, "is_open": is_open})
+def fold(title: str, content: Markup, is_open: bool = False) -> Markup:
+    """Content behind a line that unfolds it."""
+    template = '<details class="fold"{{ " open" if is_open }}><summary dir="auto">{{ title }}</summary>{{ content }}</details>\n'
+    return fragment(template, {"title": title, "content": content, "is_open": is_open})
 
 
 def tables(*found: Table) -> Markup:
@@ -147,15 +142,6 @@ def ticked(text: str) -> Markup:
         return Markup.escape(plain(text))
     return Markup("").join(
         Markup("<code>{}</code>").format(part) if k % 2 else Markup.escape(part) for k, part in enumerate(parts)
-    )
-
-
-def breakable(name: str) -> Markup:
-    """A long name that may go to the next line behind a dot or an underscore."""
-    return Markup("").join(
-        Markup("{}<wbr>").format(part) if part in "._" else Markup.escape(part)
-        for part in re.split("([._])", plain(name))
-        if part
     )
 
 

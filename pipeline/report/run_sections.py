@@ -4,7 +4,6 @@ publishers, time and memory, sources."""
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,18 +24,16 @@ from gristmill.pipeline.formatting import (
     as_tokens,
 )
 from gristmill.pipeline.inputs.notes import fetches_of, notes_of
-from gristmill.pipeline.look.funnel import READ, Funnel, FunnelStep, Volume
-from gristmill.pipeline.look.overview import written_each
-from gristmill.pipeline.look.published import beside_published, within_of
+from gristmill.pipeline.look.funnel import FunnelStep, Volume
+from gristmill.pipeline.look.overview import Overview, overview_of, written_each
+from gristmill.pipeline.look.published import WITHIN
 from gristmill.pipeline.look.run_folder import Told
 from gristmill.pipeline.report.charts import SERIES, key_of, series_class
 from gristmill.pipeline.report.page import Section, alarms, facts, fold, fragment, paragraphs, settings, tables
 from gristmill.pipeline.report_data.histograms import SurveyRecord
-from gristmill.pipeline.store.counts import Counts
-from gristmill.pipeline.store.run_records import RunRecord, StageRecord
+from gristmill.pipeline.store.run_records import RunRecord
 from gristmill.pipeline.tables import Table
 
-READERS = 4  # shown one by one; more are folded into one line
 FAILED = {"failed": "The run failed", "interrupted": "The run was interrupted"}
 OTHERS = "other sources"
 COUNTS = ("in", "kept", "dropped", "quarantined")
@@ -53,26 +50,16 @@ class ReportData:
     where: str = "OUT"  # the folder, as a command line has it
 
     @cached_property
-    def funnel(self) -> Funnel:
-        return Funnel.of(self.run, self.reports)
+    def seen(self) -> Overview:
+        return overview_of(self.run, self.reports)
 
     @property
     def steps(self) -> list[FunnelStep]:
-        return self.funnel.steps
+        return self.seen.funnel.steps
 
     @cached_property
     def anchors(self) -> dict[str, str]:
         return {stage.name: f"stage-{number}" for number, stage in enumerate(self.run.stages)}
-
-    @property
-    def folded(self) -> list[StageRecord]:
-        """Readers, where there are so many that they share a line."""
-        return self.run.readers if len(self.run.readers) > READERS else []
-
-    @property
-    def single(self) -> list[StageRecord]:
-        """Stages that have a line of their own."""
-        return [stage for stage in self.run.stages if not (self.folded and stage.kind == "read")]
 
     def link(self, stage: str) -> str:
         """A stage's name, as a link to its part of the page."""
@@ -99,21 +86,17 @@ def alarms_of_run(data: ReportData) -> Section | None:
 
 
 def overview(data: ReportData) -> Section:
-    run, steps = data.run, data.steps
-    records = sum(reader.count.docs_in for reader in run.readers)
-    kept = steps[-1].kept if steps else 0
-    left = steps[-1].volume if steps else Volume()
-    peak = max((stage.peak_memory for stage in run.stages if stage.peak_memory), default=None)
+    run, totals = data.run, data.seen.totals
     pairs = [
-        ("records read", as_number(records)),
-        ("documents kept", as_number(kept)),
-        ("kept of read", as_share(kept, records)),
-        ("text kept", None if left.text_bytes is None else as_bytes(left.text_bytes)),
-        ("tokens", None if left.tokens is None else as_tokens(left.tokens, left.counted)),
-        ("bytes read", as_bytes(sum(reader.count.bytes_in or 0 for reader in run.readers))),
+        ("records read", as_number(totals.records)),
+        ("documents kept", as_number(totals.kept)),
+        ("kept of read", as_share(totals.kept, totals.records)),
+        ("text kept", None if totals.text_bytes is None else as_bytes(totals.text_bytes)),
+        ("tokens", None if totals.tokens is None else as_tokens(totals.tokens, totals.tokens_counted)),
+        ("bytes read", as_bytes(totals.bytes_read)),
         ("time", as_seconds(run.seconds)),
-        ("records a second", as_rate(records, run.seconds)),
-        ("peak memory of a worker", as_bytes(peak) if peak else None),
+        ("records a second", as_rate(totals.records, run.seconds)),
+        ("peak memory of a worker", as_bytes(totals.peak_memory) if totals.peak_memory else None),
         ("on disk", None if run.disk_bytes is None else as_bytes(run.disk_bytes)),
     ]
     pairs += [("energy", as_energy(run.joules))] if run.joules is not None else []
@@ -131,8 +114,8 @@ def overview(data: ReportData) -> Section:
     parts = [
         facts(pairs),
         paragraphs([" ".join(notes)], "soft note") if notes else Markup(""),
-        fold("Machine and versions", settings([*machine, *sorted(run.versions.items())]), "long"),
-        fold("Recipe", fragment("<pre>{{ recipe }}</pre>", {"recipe": recipe}), "long"),
+        fold("Machine and versions", settings([*machine, *sorted(run.versions.items())])),
+        fold("Recipe", fragment("<pre>{{ recipe }}</pre>", {"recipe": recipe})),
     ]
     return Section("overview", "Overview", Markup("").join(parts))
 
@@ -169,8 +152,7 @@ def funnel(data: ReportData) -> Section | None:
         "text": (as_size, any(volume.text_bytes is not None for volume in volumes)),
         "tokens": (as_count, any(volume.tokens is not None for volume in volumes)),
     }
-    known = {name: words for name, (words, there) in measures.items() if there}
-    columns |= {name: [words(volume) for volume in volumes] for name, words in known.items()}
+    columns |= {name: [words(volume) for volume in volumes] for name, (words, there) in measures.items() if there}
     estimated = any(volume.tokens and not volume.counted for volume in volumes)
     note = (
         "~: estimated from the text, at the bytes that a token of its source turned out to hold." if estimated else ""
@@ -185,9 +167,6 @@ def funnel(data: ReportData) -> Section | None:
     names = list(zip(looks, groups, strict=True)) if len(groups) > 1 else [("kept-shape", "left")]
     html = key_of([*names, ("lost-shape", "gone here")]) + tables(table)
     html += paragraphs((f"`{stage.name}` {stage.place}" for stage in data.run.stages if stage.place), "soft note")
-    if len(groups) > 1:
-        each = {"documents": None, **known}
-        html += fold("By source", tables(*(left_by_source(data, groups, name, words) for name, words in each.items())))
     return Section("funnel", "Documents left after each stage", html, "Funnel")
 
 
@@ -200,20 +179,6 @@ def sources_shown(run: RunRecord) -> dict[str, list[str]]:
     return {**{name: [name] for name in names[: SERIES - 1]}, OTHERS: names[SERIES - 1 :]}
 
 
-def left_by_source(
-    data: ReportData, groups: Mapping[str, Sequence[str]], what: str, words: Callable[[Volume], str] | None
-) -> Table:
-    rows: list[tuple[str, ...]] = []
-    for step in data.steps:
-        if words is None:
-            cells = [as_number(sum(step.left.get(name, 0) for name in names)) for names in groups.values()]
-        else:
-            parts = ([step.volumes.get(name, Volume()) for name in names] for names in groups.values())
-            cells = [words(Volume.of_all(each)) for each in parts]
-        rows.append((step.name, *cells))
-    return Table.of(f"{what.capitalize()} of each source, left after each stage", ("after", *groups), rows)
-
-
 def as_size(volume: Volume) -> str:
     return as_bytes(volume.text_bytes)
 
@@ -224,12 +189,12 @@ def as_count(volume: Volume) -> str:
 
 def published(data: ReportData) -> Section | None:
     """The run beside what the publishers of its recipe report."""
-    found = beside_published(data.run, data.funnel)
+    found = data.seen.published
     if not found:
         return None
     about = (
-        "What the publishers of this recipe report, and this run. A dash: nobody published it, or the run does not know."
-        f" Far off: a share by more than {100 * within_of(data.run):.0f} points, or what stays threefold; a size"
+        "What the publishers of this recipe report, and this run. A dash: the run does not know."
+        f" Far off: a share by more than {100 * WITHIN:.0f} points, or what stays threefold; a size"
         " threefold, tokens a document twofold."
     )
     rows = [
@@ -252,63 +217,32 @@ def published(data: ReportData) -> Section | None:
 
 
 def time(data: ReportData) -> Section:
-    folded, run = data.folded, data.run
-    head = ("stage", "kind", *COUNTS, "gone", "time", "docs/s", "memory")
-    readers = [time_row(as_one(folded), reader_link(folded))] if folded else []
-    rows = [*readers, *(time_row(stage, data.link(stage.name)) for stage in data.single)]
+    run = data.run
+    priced = bool(run.cost)
+    head = ("stage", *COUNTS, "gone", "time", "docs/s", "memory", *(["cost"] if priced else []))
+    rows = [
+        (
+            data.link(stage.name),
+            *map(as_number, (stage.count.docs_in, stage.count.kept, stage.count.lost, stage.count.quarantined)),
+            as_share(stage.count.gone, stage.count.docs_in),
+            as_seconds(stage.count.seconds),
+            as_rate(stage.count.docs_in, stage.count.seconds),
+            as_bytes(stage.peak_memory),
+            *([as_amount(stage.cost)] if priced else []),
+        )
+        for stage in run.stages
+    ]
+    longest = max((stage.count.seconds for stage in run.stages), default=0.0) or 1.0
+    bars = [[[(stage.count.seconds / longest, "all-shape")]] for stage in run.stages]
     about = (
         "In = kept + dropped + quarantined, for every stage. For sources: records = documents + skipped + damaged. Time"
-        " is summed over workers."
+        " is summed over workers, and drawn as a bar."
     )
-    html = tables(Table.of(about, head, rows, words=2))
-    if folded:
-        each = [time_row(stage, data.link(stage.name)) for stage in folded]
-        html += fold(f"Each of the {len(folded)} sources", tables(Table.of("How each was read", head, each, words=2)))
-    spent = [(stage.name, stage.count.seconds, stage.cost) for stage in run.stages if stage.kind != "read"]
-    if run.readers:
-        prices = [reader.cost for reader in run.readers if reader.cost is not None]
-        seconds = sum(reader.count.seconds for reader in run.readers)
-        spent.append((READ, seconds, sum(prices) if prices else None))
-    spent = sorted((entry for entry in spent if entry[1]), key=lambda entry: -(entry[1] or 0.0))
-    longest = spent[0][1] or 1.0 if spent else 1.0
-    priced = bool(run.cost)
-    rows_of_time = [
-        (data.link(name), as_seconds(seconds), *([as_amount(cost)] if priced else [])) for name, seconds, cost in spent
-    ]
-    bars = [[[((seconds or 0.0) / longest, "all-shape")]] for _, seconds, _ in spent]
-    heads = ("stage", "time", *(["cost"] if priced else []))
-    html += tables(Table.of("Where the time went", heads, rows_of_time, bars=bars))
+    html = fragment('<div class="times">{{ table }}</div>', {"table": tables(Table.of(about, head, rows, bars=bars))})
     if run.bytes_written:
         documents = sum(reader.count.kept for reader in run.readers)
         html += paragraphs([f"Written: {written_each(run.bytes_written, documents)}."], "soft note")
     return Section("table", "Time and memory", html)
-
-
-def time_row(stage: StageRecord, name: str) -> tuple[str, ...]:
-    count = stage.count
-    return (
-        name,
-        stage.kind,
-        *map(as_number, (count.docs_in, count.kept, count.lost, count.quarantined)),
-        as_share(count.gone, count.docs_in),
-        as_seconds(count.seconds),
-        as_rate(count.docs_in, count.seconds),
-        as_bytes(stage.peak_memory),
-    )
-
-
-def as_one(readers: Sequence[StageRecord]) -> StageRecord:
-    """All sources as one line of a table."""
-    total = Counts()
-    for reader in readers:
-        its = reader.count
-        total.add(Counts(its.docs_in, its.kept, Counter(its.dropped), its.quarantined, its.seconds, its.bytes_in))
-    peak = max((reader.peak_memory for reader in readers if reader.peak_memory), default=None)
-    return StageRecord(f"{len(readers)} sources", kind="read", count=total.in_record(), peak_memory=peak)
-
-
-def reader_link(readers: Sequence[StageRecord]) -> Markup:
-    return fragment('<a href="#stage-readers">{{ count }} sources</a>', {"count": len(readers)})
 
 
 # --- sources ----------------------------------------------------------------------------------------------------------
@@ -345,3 +279,8 @@ def sources(data: ReportData) -> Section | None:
     if notes:
         html += fragment('<ul>{% for note in notes %}<li dir="auto">{{ note }}</li>{% endfor %}</ul>', {"notes": notes})
     return Section("sources", "Sources", html)
+
+
+def trained(data: ReportData) -> Section | None:
+    """Whether models that learned from this data got better."""
+    return Section("ablations", "Ablations", data.trained) if data.trained else None

@@ -7,7 +7,7 @@
   const panel = document.getElementById("answer");
   const number = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
   const phone = window.matchMedia("(max-width: 40rem)");
-  const OUT_OF_REACH = 255, PLACES = 10000, LARGEST = 5;
+  const OUT_OF_REACH = 255;
 
   const bytesOf = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
   const sum = (values) => values.reduce((all, value) => all + value, 0);
@@ -25,12 +25,13 @@
   const amount = (segment, value) => (segment.tokens ? "~" + number.format(rough(value)) : number.format(Math.round(value)));
   const change = (segment, value) => (segment.tokens ? signed(rough(value)) : signed(Math.round(value)));
 
-  // Where a cut is drawn. Documents at an upper limit stay: where each whole number has a bar of its own, the line goes behind it.
-  const placesOf = ({ side }, { edges, places, whole }) =>
-    side === "low" || !whole ? places : edges.map((edge, k) => places[edges[k + 1] === edge + 1 ? k + 1 : k]);
-
+  // Behind how many bars a cut is drawn: documents at an upper limit stay, so that of whole numbers the line goes behind the limit's.
   for (const segment of segments) {
-    for (const cut of segment.cuts) cut.places = placesOf(cut, segment.signals[cut.signal]);
+    for (const cut of segment.cuts) {
+      const { edges, whole } = segment.signals[cut.signal];
+      cut.stops = edges.length + 1;
+      cut.bars = whole && cut.side === "high" ? 2 : 1;
+    }
     segment.position = segment.cuts.map((cut) => cut.at);
     segment.gone = bytesOf(segment.sample.gone);
     segment.bins = segment.sample.bins.map(bytesOf);
@@ -145,7 +146,7 @@
     made.open = open;
     return made;
   };
-  let restOpen = !phone.matches, moreOpen = false;
+  let restOpen = !phone.matches;
 
   function render(segment) {
     const moved = movedOf(segment);
@@ -193,20 +194,12 @@
         ...count(segment.stay[group][0], answer[group].documents, answer[group].documentsError),
         ...(weighed ? weigh(segment.stay[group][1], answer[group].weight, answer[group].weightError) : [])]);
       const heads = ["source", "documents now", "then", "change", ...(weighed ? [segment.called + " now", "then", "change"] : [])];
-      const scrolled = (table) => {
-        const made = element("div", undefined, "scroll");
-        made.append(table);
-        made.tabIndex = 0;
-        made.setAttribute("role", "region");
-        made.setAttribute("aria-label", table.caption.textContent);
-        return made;
-      };
-      parts.push(scrolled(tableOf("sources", "Sources that change most", heads, lines.slice(0, LARGEST))));
-      if (lines.length > LARGEST) {
-        const more = folded((lines.length - LARGEST) + " more", moreOpen, scrolled(tableOf("sources", "The other sources", heads, lines.slice(LARGEST))));
-        more.addEventListener("toggle", () => { moreOpen = more.open; });
-        parts.push(more);
-      }
+      const scrolled = element("div", undefined, "scroll");
+      scrolled.append(tableOf("sources", "Sources that change most first", heads, lines));
+      scrolled.tabIndex = 0;
+      scrolled.setAttribute("role", "region");
+      scrolled.setAttribute("aria-label", "By source");
+      parts.push(scrolled);
     }
     const rest = folded(segment.sources.length > 1 ? "For the recipe, and by source" : "For the recipe", restOpen, ...parts);
     rest.addEventListener("toggle", () => { restOpen = rest.open; });
@@ -215,11 +208,11 @@
 
   // All that hangs on a slider: its number, its line in the drawing, what is cut off, and what is said of it.
   function show(its) {
-    const { segment, k, cut } = its, at = segment.position[k], signal = segment.signals[cut.signal], value = signal.edges[at], place = cut.places[at];
+    const { segment, k, cut } = its, at = segment.position[k], value = edgeOf(segment, cut, at), place = (at + cut.bars) / cut.stops;
     const reach = sum(segment.reach.map(([documents]) => documents)), now = sum(segment.stay.map(([documents]) => documents));
     const takes = taken(cut, cut.reached, at), alone = sum(cut.documents.map((counts) => taken(cut, counts, at)));
     const then = sum(exact(segment, k).map(({ documents }) => documents));
-    its.range.value = Math.round(PLACES * place);
+    its.range.value = at + cut.bars;
     its.typed.value = value;
     its.says.textContent = "takes " + (cut.side === "low" ? "below " : "above ") + shown(value) + ": " + number.format(takes)
       + " (" + percent(takes, reach) + "), " + number.format(alone) + " of them alone";
@@ -242,33 +235,24 @@
     };
   });
   const nearest = (values, wanted) => values.reduce((best, value, at) => (Math.abs(value - wanted) < Math.abs(values[best] - wanted) ? at : best), 0);
-  const KEYS = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -10, PageUp: 10, Home: -Infinity, End: Infinity };
+  const KEYS = { ArrowDown: -1, ArrowUp: 1 };
 
   for (const its of sliders) {
-    const { segment, k, range, typed, cut: { places } } = its, { edges } = segment.signals[its.cut.signal];
-    let dragged = false;
+    const { segment, k, range, typed, cut } = its, { edges } = segment.signals[cut.signal];
     const moveTo = (at) => {
       segment.position[k] = Math.max(0, Math.min(edges.length - 1, at));
       show(its);
       render(segment);
     };
-    range.value = Math.round(PLACES * places[its.cut.at]); // a browser may remember where it was
-    typed.value = edges[its.cut.at];
+    range.value = cut.at + cut.bars; // a browser may remember where it was
+    typed.value = edges[cut.at];
     range.disabled = typed.disabled = false;
-    range.addEventListener("pointerdown", () => { dragged = true; });
-    for (const end of ["pointerup", "pointercancel"]) window.addEventListener(end, () => { dragged = false; });
-    range.addEventListener("input", () => {
-      const wanted = Number(range.value) / PLACES, at = nearest(places, wanted), before = segment.position[k];
-      // A step by other means than a pointer goes to the next stop, however far that is.
-      moveTo(at === before && !dragged ? before + Math.sign(wanted - places[before]) : at);
-    });
-    const step = (event, keys) => {
-      if (!(event.key in keys) || event.altKey || event.ctrlKey || event.metaKey) return;
+    range.addEventListener("input", () => moveTo(Number(range.value) - cut.bars));
+    typed.addEventListener("keydown", (event) => {
+      if (!(event.key in KEYS) || event.altKey || event.ctrlKey || event.metaKey) return;
       event.preventDefault();
-      moveTo(segment.position[k] + keys[event.key]);
-    };
-    range.addEventListener("keydown", (event) => step(event, KEYS));
-    typed.addEventListener("keydown", (event) => step(event, { ArrowDown: -1, ArrowUp: 1 }));
+      moveTo(segment.position[k] + KEYS[event.key]);
+    });
     typed.addEventListener("change", () => {
       const wanted = typed.value === "" ? NaN : Number(typed.value);
       moveTo(Number.isNaN(wanted) ? segment.position[k] : nearest(edges, wanted));

@@ -1,8 +1,7 @@
-"""Sections of the report that are about its stages: each by itself, and topics to which several of them add."""
+"""The section of the report that shows its stages, one by one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -12,30 +11,14 @@ from gristmill.pipeline.look.run_folder import Told
 from gristmill.pipeline.look.stage_view import SampleDocument
 from gristmill.pipeline.report.blocks import drawn
 from gristmill.pipeline.report.page import Section, fold, fragment, paragraphs, settings, tables
-from gristmill.pipeline.report.run_sections import COUNTS, ReportData, as_one, as_text
-from gristmill.pipeline.report.what_if import HOW_DRAWN, languages, signals_of_stage
+from gristmill.pipeline.report.run_sections import COUNTS, ReportData, as_text
+from gristmill.pipeline.report.what_if import HOW_DRAWN, signals_of_stage
 from gristmill.pipeline.report_data.figures import figures_of
 from gristmill.pipeline.store.run_records import StageRecord
 from gristmill.pipeline.tables import Table
 from gristmill.stages.figures import StageFigures, count_bars
 
 SAMPLES = 5  # of a reason; the rest are in the rejects
-TOPICS = {  # in the order of the page: title, and what it is about
-    "languages": (
-        "Languages",
-        "What the language model says of the documents that came to the rules, and how many of each stay.",
-    ),
-    "duplicates": (
-        "Duplicates",
-        "How large clusters of equal and near-equal documents are, and pairs with their differences marked.",
-    ),
-    "judges": ("Judges", "What judges are, how their scores lie in each source, and documents at each tenth."),
-    "mix": ("Mix", "How much is drawn from each source, how often it repeats, and what that is good for."),
-    "curriculum": ("Curriculum", "In which order training sees the documents."),
-    "packing": ("Packing", "How documents fill rows, which of them were cut, and what lies in the shards."),
-    "tokens": ("Tokens", "What the tokenizer makes of each language and source."),
-    "ablations": ("Ablations", "Whether models that learned from this data got better, arm by arm, beside a control."),
-}
 
 
 @dataclass(frozen=True)
@@ -44,6 +27,7 @@ class StagePart:
 
     stage: StageRecord
     anchor: str
+    is_open: bool
     about: Markup  # what it is, its settings, what the report lacks
     parts: list[tuple[str, Markup]]  # with their titles
     samples: list[tuple[str, list[SampleDocument]]]  # of what it dropped, by reason
@@ -51,16 +35,9 @@ class StagePart:
 
 
 def stage_by_stage(data: ReportData) -> Section:
-    parts = {stage.name: stage_part(stage, data) for stage in data.run.stages}
-    folded, single = data.folded, [parts[stage.name] for stage in data.single]
-    values = {
-        "single": single,
-        "folded": [parts[stage.name] for stage in folded],
-        "readers": as_one(folded) if folded else None,
-        "how_drawn": HOW_DRAWN if data.surveys else "",
-    }
-    entries = [("stage-readers", f"{len(folded)} sources")] if folded else []
-    entries += [(part.anchor, part.stage.name) for part in single]
+    parts = [stage_part(stage, data) for stage in data.run.stages]
+    values = {"parts_of_stages": parts, "how_drawn": HOW_DRAWN if data.surveys else ""}
+    entries = [(part.anchor, part.stage.name) for part in parts]
     return Section("stages", "Stage by stage", fragment(STAGES, values), "Stages", entries=entries)
 
 
@@ -68,7 +45,7 @@ def stage_part(stage: StageRecord, data: ReportData) -> StagePart:
     report = data.reports.get(stage.name, {})
     own = figures_of(stage.recipe_name, report)
     parts = [("", tables(dropped(stage)))] if stage.drops else []
-    parts += [(own.title, blocks_of(own))] if own is not None and not own.topic else []
+    parts += [(own.title, blocks_of(own))] if own is not None else []
     parts += [(title, html) for title, html in signals_of_stage(stage, data.surveys)]
     for title, table in (("Slowest documents", slowest(stage)), ("By source", by_source(stage))):
         parts += [("", fold(title, tables(table)))] if table.rows else []
@@ -82,29 +59,17 @@ def stage_part(stage: StageRecord, data: ReportData) -> StagePart:
     stays = [
         SampleDocument.of("", row)
         for survey in data.surveys
-        if list(survey["rules"])[-1:] == [stage.name]
-        for row in survey["kept"]
+        if list(survey.rules)[-1:] == [stage.name]
+        for row in survey.kept
     ]
-    return StagePart(stage, data.anchors[stage.name], about(stage, own, report), parts, samples, stays)
+    return StagePart(
+        stage, data.anchors[stage.name], bool(stage.drops or own), about(stage, report), parts, samples, stays
+    )
 
 
-def about(stage: StageRecord, own: StageFigures | None, report: Told) -> Markup:
+def about(stage: StageRecord, report: Told) -> Markup:
     """What it is and was told, how much it read or wrote, and what the report lacks."""
     html = paragraphs([stage.about] if stage.about else []) + paragraphs([stage.place] if stage.place else [], "soft")
-    if own is not None and own.topic:
-        html += fragment(
-            '<p class="soft">More under <a href="#topic-{{ key }}">{{ title }}</a>.</p>\n',
-            {"key": own.topic, "title": TOPICS[own.topic][0]},
-        )
-    count = stage.count
-    if stage.kind == "read" and count.bytes_in and count.seconds and count.docs_in:
-        size, rate, each = map(
-            as_bytes, (count.bytes_in, count.bytes_in / count.seconds, count.bytes_in / count.docs_in)
-        )
-        html += paragraphs([f"{size} read, {rate} a second; a record has {each} on average."])
-    if stage.kind == "sink" and count.bytes_out and count.kept:
-        size, each = as_bytes(count.bytes_out), as_bytes(count.bytes_out / count.kept)
-        html += paragraphs([f"{size} written below `{stage.name}/`, {each} a document."])
     if stage.settings:
         html += fold("Settings", settings((str(name), as_text(value)) for name, value in stage.settings.items()))
     return html + paragraphs((f"Not shown: {line}" for line in report.get("not_shown", ())), "soft")
@@ -142,56 +107,20 @@ def blocks_of(figures: StageFigures) -> Markup:
 
 
 STAGES = """\
-{% macro head(stage, heading) %}<summary><{{ heading }}>{{ stage.name }}</{{ heading }}> <span class="soft">{{ stage.kind }} · {{ stage.count.docs_in | number }} in, {{ stage.count.kept | number }} kept ({{ share(stage.count.kept, stage.count.docs_in) }})</span></summary>{% endmacro %}
 {% macro documents(title, found, look) %}
 <details class="samples"><summary>{{ title }} <span class="soft">({{ found | length }})</span></summary>
 {% for its in found %}{{ parts.sample(look, (its.uid or 'no uid') ~ (' · ' ~ its.source if its.source else ''), its.url, its.detail, its.pieces) }}{% endfor %}
 </details>
 {% endmacro %}
-{% macro part(its, heading) %}
-<details class="stage" id="{{ its.anchor }}"{{ ' open' if its.stage.drops }}>
-{{ head(its.stage, heading) }}
+{{ how_drawn }}
+{% for its in parts_of_stages %}
+<details class="stage" id="{{ its.anchor }}"{{ ' open' if its.is_open }}>
+<summary><h3>{{ its.stage.name }}</h3> <span class="soft">{{ its.stage.kind }} · {{ its.stage.count.docs_in | number }} in, {{ its.stage.count.kept | number }} kept ({{ share(its.stage.count.kept, its.stage.count.docs_in) }})</span></summary>
 <div>
 {{ its.about }}
 {% for title, html in its.parts %}{% if title %}<h4>{{ title }}</h4>{% endif %}{{ html }}{% endfor %}
 {% for reason, found in its.samples %}{{ documents('Samples: ' ~ reason, found, 'went') }}{% endfor %}
 {% if its.stays %}{{ documents('Samples of what stays after these rules', its.stays, 'stays') }}{% endif %}
 </div></details>
-{% endmacro %}
-{{ how_drawn }}
-{% if folded %}
-<details class="stage group" id="stage-readers">
-{{ head(readers, 'h3') }}
-<div>{% for its in folded %}{{ part(its, 'h4') }}{% endfor %}</div>
-</details>
-{% endif %}
-{% for its in single %}{{ part(its, 'h3') }}{% endfor %}
+{% endfor %}
 """
-
-
-# --- topics -----------------------------------------------------------------------------------------------------------
-
-
-def topic(key: str) -> Callable[[ReportData], Section | None]:
-    """A part of the page that is about one thing and not one stage."""
-    title, what = TOPICS[key]
-
-    def section(data: ReportData) -> Section | None:
-        of_stages = [
-            (stage, figures_of(stage.recipe_name, data.reports.get(stage.name, {}))) for stage in data.run.stages
-        ]
-        parts = [
-            fragment(
-                '<h3>{{ title }} <span class="soft">· {{ stage }}</span></h3>{{ html }}',
-                {"title": own.title, "stage": data.link(stage.name), "html": blocks_of(own)},
-            )
-            for stage, own in of_stages
-            if own is not None and own.topic == key
-        ]
-        more = {"languages": lambda: languages(data.surveys), "ablations": lambda: data.trained or Markup("")}
-        parts += [html for html in [more.get(key, Markup)()] if html]
-        if not parts:
-            return None
-        return Section(f"topic-{key}", title, paragraphs([what], "soft") + Markup("").join(parts))
-
-    return section

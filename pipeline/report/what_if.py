@@ -8,28 +8,25 @@ exact for one threshold, from a sample for several at once.
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Sequence
 
-import numpy as np
 from markupsafe import Markup
 
-from gristmill.pipeline.formatting import as_number, as_share, as_short
+from gristmill.pipeline.formatting import as_number, as_share
 from gristmill.pipeline.look.funnel import Volume, Volumes
-from gristmill.pipeline.report.charts import TICKS, Histogram, ThresholdMark, histogram, round_step
-from gristmill.pipeline.report.page import Section, breakable, fold, fragment, paragraphs, settings, tables
+from gristmill.pipeline.report.charts import TICKS, Histogram, ThresholdMark, histogram
+from gristmill.pipeline.report.page import Section, fold, fragment, paragraphs, tables
 from gristmill.pipeline.report.run_sections import ReportData
-from gristmill.pipeline.report_data.histograms import CutCounts, SignalCounts, SurveyRecord, places_of_cut, side_by_side
+from gristmill.pipeline.report_data.histograms import CutCounts, SignalCounts, SurveyRecord, side_by_side
 from gristmill.pipeline.report_data.survey import OTHERS
 from gristmill.pipeline.store.run_records import RunRecord, StageRecord
+from gristmill.pipeline.store.serialize import plain
 from gristmill.pipeline.tables import Table
 from gristmill.stages.figures import longest_of
 
 BARS = 56
 PARTS_OF_DATA = ("segment", "weight", "sources", "reach", "stay", "rules", "sample")
 PARTS_OF_CUT = ("stage", "field", "signal", "side", "value", "at", "free", "documents", "weights", "reached")
-PLACES = 10_000  # of a slider, which lies on the scale of its histogram
 NAMED = 4  # rules that a segment is called by; of more, the first and the last
 FEW = 8  # signals that are shown at once
 CLEAR = 0.13  # of the width between two labels, so that they stand apart on a phone
@@ -37,7 +34,7 @@ CLEAR = 0.13  # of the width between two labels, so that they stand apart on a p
 ANSWER = Markup('<section id="answer" class="answer live" aria-label="Answer to what if" hidden></section>')
 HOW_DRAWN = Markup(
     '<p class="soft note">In histograms, heights of bars are square roots of numbers of documents, so that the few are'
-    ' seen beside the many; behind a <span class="mono">//</span> on the axis the scale is a coarser one.</p>'
+    " seen beside the many. Each stop of a slider has the same width, so that scales are not even.</p>"
 )
 ABOUT = (
     "Each threshold has a slider below its histogram. Moving one counts, on all documents, what would stay after these"
@@ -55,42 +52,39 @@ NO_SCRIPT = Markup(
 
 def what_if(data: ReportData) -> Section | None:
     """Each segment's thresholds by how much they alone take."""
-    found = [effects(number, survey, data.run) for number, survey in enumerate(data.surveys) if survey["cuts"]]
+    found = [effects(number, survey) for number, survey in enumerate(data.surveys) if survey.cuts]
     html = paragraphs([ABOUT]) + NO_SCRIPT + fragment('<div class="takes">{{ found }}</div>', {"found": tables(*found)})
     return Section("what-if", "What if", html) if found else None
 
 
-def effects(number: int, survey: SurveyRecord, run: RunRecord) -> Table:
-    whole = sum(documents for documents, _ in survey["reach"])
-    stay = sum(documents for documents, _ in survey["stay"])
-    cuts = [(k, cut, alone_of(cut)) for k, cut in enumerate(survey["cuts"])]
-    cuts.sort(key=lambda each: (-each[2], -each[1]["takes"], each[0]))
-    full = longest_of([cut["takes"] for _, cut, _ in cuts], whole)
+def effects(number: int, survey: SurveyRecord) -> Table:
+    whole = sum(documents for documents, _ in survey.reach)
+    stay = sum(documents for documents, _ in survey.stay)
+    cuts = [(k, cut, alone_of(cut)) for k, cut in enumerate(survey.cuts)]
+    cuts.sort(key=lambda each: (-each[2], -each[1].takes, each[0]))
+    full = longest_of([cut.takes for _, cut, _ in cuts], whole)
     rows, bars = [], []
     for k, cut, alone in cuts:
-        name = breakable(f"{cut['stage']}.{cut['field']}")
-        link = fragment('<a href="#cut-{{ place }}">{{ name }}</a>', {"place": f"{number}-{k}", "name": name})
-        limit = f"{'<' if cut['side'] == 'low' else '>'} {number_of(cut['value'])}"
-        rows.append((link, breakable(cut["signal"]), limit, as_number(cut["takes"]), as_number(alone)))
-        bars.append([[(alone / full, "gone-shape"), ((cut["takes"] - alone) / full, "lost-shape")]])
-    title = f"{called(survey, run)}: {whole:,} documents come to these rules, {stay:,} stay"
+        values = {"place": f"{number}-{k}", "name": f"{cut.stage}.{cut.field}"}
+        link = fragment('<a href="#cut-{{ place }}">{{ name }}</a>', values)
+        limit = f"{'<' if cut.side == 'low' else '>'} {number_of(cut.value)}"
+        rows.append((link, cut.signal, limit, as_number(cut.takes), as_number(alone)))
+        bars.append([[(alone / full, "gone-shape"), ((cut.takes - alone) / full, "lost-shape")]])
+    title = f"{called(survey)}: {whole:,} documents come to these rules, {stay:,} stay"
     return Table.of(title, ("threshold", "signal", "at", "takes", "alone"), rows, words=2, bars=bars)
 
 
 def alone_of(cut: CutCounts) -> int:
     """Documents that nothing but this threshold takes."""
-    end = int(cut["at"]) + 1
-    return sum(sum(row[:end] if cut["side"] == "low" else row[end:]) for row in cut["documents"])
+    end = int(cut.at) + 1
+    return sum(sum(row[:end] if cut.side == "low" else row[end:]) for row in cut.documents)
 
 
-def called(survey: SurveyRecord, run: RunRecord) -> str:
+def called(survey: SurveyRecord) -> str:
     """A segment by its rules, and by the sources that come to them: its own name is that of one of them."""
-    rules, last = list(survey["rules"]), last_stage(survey, run)
+    rules = list(survey.rules)
     names = ", ".join(rules) if len(rules) <= NAMED else f"{rules[0]} to {rules[-1]}, {len(rules)} rules"
-    if elsewhere(survey, run):
-        return f"{names}, of {and_so_on(survey['sources'])}"
-    sources = len(last.sources) if last is not None else 0
-    return f"{names}, of {sources} sources" if sources > 1 else names
+    return f"{names}, of {and_so_on(survey.sources)}"
 
 
 def and_so_on(sources: Sequence[str]) -> str:
@@ -99,16 +93,8 @@ def and_so_on(sources: Sequence[str]) -> str:
 
 def last_stage(survey: SurveyRecord, run: RunRecord) -> StageRecord | None:
     """The last of its rules, as the run counted it."""
-    name = list(survey["rules"])[-1] if survey["rules"] else ""
+    name = list(survey.rules)[-1] if survey.rules else ""
     return next((stage for stage in run.stages if stage.name == name), None)
-
-
-def elsewhere(survey: SurveyRecord, run: RunRecord) -> list[str]:
-    """Sources that come to its last rule in another segment."""
-    last = last_stage(survey, run)
-    if last is None or OTHERS in survey["sources"]:
-        return []
-    return [name for name, count in last.sources.items() if count.docs_in and name not in survey["sources"]]
 
 
 # --- histograms of a stage --------------------------------------------------------------------------------------------
@@ -124,25 +110,25 @@ def signals_of_stage(stage: StageRecord, surveys: Sequence[SurveyRecord]) -> lis
             [
                 (survey, thresholds_of(stage.name, number, survey))
                 for number, survey in enumerate(surveys)
-                if any(cut["stage"] == stage.name for cut in survey["cuts"])
+                if any(cut.stage == stage.name for cut in survey.cuts)
             ],
         )
     else:
         passed = {*stage.sources, OTHERS}
-        there = [survey for survey in surveys if not passed.isdisjoint(survey["sources"])]
+        there = [survey for survey in surveys if not passed.isdisjoint(survey.sources)]
         kind, own = "Signals", signals_added(set(stage.adds), there)
     if len(own) == 1:
         return [(kind, own[0][1])]
-    return [(f"{kind} of {and_so_on(survey['sources'])}", html) for survey, html in own]
+    return [(f"{kind} of {and_so_on(survey.sources)}", html) for survey, html in own]
 
 
 def thresholds_of(stage: str, number: int, survey: SurveyRecord) -> Markup:
     """One histogram for each signal that the rule cuts, and a slider for each threshold on it."""
-    of_stage = [(k, cut) for k, cut in enumerate(survey["cuts"]) if cut["stage"] == stage]
+    of_stage = [(k, cut) for k, cut in enumerate(survey.cuts) if cut.stage == stage]
     charts = []
-    for name in dict.fromkeys(cut["signal"] for _, cut in of_stage):
-        of_signal = [(k, cut) for k, cut in of_stage if cut["signal"] == name]
-        signal = survey["signals"][name]
+    for name in dict.fromkeys(cut.signal for _, cut in of_stage):
+        of_signal = [(k, cut) for k, cut in of_stage if cut.signal == name]
+        signal = survey.signals[name]
         below = sliders(number, survey, of_signal)
         identity = f"{number}-{of_signal[0][0]}"
         charts.append(histogram(chart_of(name, signal, [cut for _, cut in of_signal], identity, below)))
@@ -156,25 +142,26 @@ def beside_each_other(charts: Iterable[Markup], look: str = "") -> Markup:
 
 
 def sliders(number: int, survey: SurveyRecord, cuts: Sequence[tuple[int, CutCounts]]) -> Markup:
-    whole = sum(documents for documents, _ in survey["reach"])
+    whole = sum(documents for documents, _ in survey.reach)
     rows = [
         {
             "key": f"{number}-{k}",
             "k": k,
             "cut": cut,
-            "shown": number_of(cut["value"]),
-            "place": round(PLACES * places_of_cut(survey["signals"][cut["signal"]], cut["side"])[cut["at"]]),
-            "takes": f"{cut['takes']:,} ({as_share(cut['takes'], whole)}), {alone_of(cut):,} of them alone",
+            "shown": number_of(cut.value),
+            "place": survey.signals[cut.signal].place(cut.at, cut.side),
+            "places": len(survey.signals[cut.signal].counts),
+            "takes": f"{cut.takes:,} ({as_share(cut.takes, whole)}), {alone_of(cut):,} of them alone",
         }
         for k, cut in cuts
     ]
-    return fragment(SLIDERS, {"segment": number, "places": PLACES, "rows": rows})
+    return fragment(SLIDERS, {"segment": number, "rows": rows})
 
 
 SLIDERS = """\
 {% for row in rows %}
 <div class="slider">
-<input type="range" id="cut-{{ row.key }}" data-segment="{{ segment }}" data-cut="{{ row.k }}" min="0" max="{{ places }}" step="1" value="{{ row.place }}" aria-valuetext="{{ row.shown }}" disabled>
+<input type="range" id="cut-{{ row.key }}" data-segment="{{ segment }}" data-cut="{{ row.k }}" min="0" max="{{ row.places }}" step="1" value="{{ row.place }}" aria-valuetext="{{ row.shown }}" disabled>
 <label for="cut-{{ row.key }}"><code>{{ row.cut.field }}</code> <span class="soft says">takes {{ 'below' if row.cut.side == 'low' else 'above' }} {{ row.shown }}: {{ row.takes }}</span></label>
 <input type="number" step="any" value="{{ '%.15g' % row.cut.value }}" aria-label="{{ row.cut.stage }}.{{ row.cut.field }}, as a number" disabled>
 <span class="moved"></span></div>
@@ -185,74 +172,41 @@ SLIDERS = """\
 def signals_added(added: set[str], surveys: Sequence[SurveyRecord]) -> list[tuple[SurveyRecord, Markup]]:
     """By segment."""
     sections = []
-    for survey in side_by_side([survey for survey in surveys if not added.isdisjoint(survey["signals"])]):
-        signals, cuts = survey["signals"], survey["cuts"]
-        cut_signals = {cut["signal"] for cut in cuts}
-        plain = [signal for signal in signals if signal in added and signal not in cut_signals]
-        flat = [(breakable(signal), in_words(signals[signal])) for signal in plain if is_flat(signals[signal])]
-        charts = [
-            histogram(chart_of(signal, signals[signal], [], "")) for signal in plain if not is_flat(signals[signal])
-        ]
-        governed = [
-            f"`{signal}` ({', '.join(sorted({cut['stage'] for cut in cuts if cut['signal'] == signal}))})"
-            for signal in sorted(added & cut_signals)
-        ]
-        html = paragraphs([f"Measured here and cut by rules: {'; '.join(governed)}."] if governed else [])
-        if plain:
-            title = f"{len(plain)} signal{'s' if len(plain) > 1 else ''} that no threshold cuts"
-            drawn = beside_each_other(charts, " small") if charts else Markup("")
-            html += fold(title, drawn + (settings(flat, "flat") if flat else Markup("")), is_open=len(plain) <= FEW)
-        if html:
-            sections.append((survey, html))
+    for survey in side_by_side([survey for survey in surveys if not added.isdisjoint(survey.signals)]):
+        signals, cut_signals = survey.signals, {cut.signal for cut in survey.cuts}
+        uncut = [signal for signal in signals if signal in added and signal not in cut_signals]
+        if uncut:
+            title = f"{len(uncut)} signal{'s' if len(uncut) > 1 else ''} that no threshold cuts"
+            charts = beside_each_other((histogram(chart_of(name, signals[name], [], "")) for name in uncut), " small")
+            sections.append((survey, fold(title, charts, is_open=len(uncut) <= FEW)))
     return sections
-
-
-def is_flat(signal: SignalCounts) -> bool:
-    """Do all documents lie in one bar?"""
-    return sum(1 for count in signal["counts"] if count) < 2
-
-
-def in_words(signal: SignalCounts) -> str:
-    low, high = signal["low"], signal["high"]
-    values = number_of(low) if low == high else f"{as_short(low)} to {as_short(high)}"
-    return f"all {as_number(sum(signal['counts']))} documents: {values}"
 
 
 def chart_of(
     name: str, signal: SignalCounts, cuts: Sequence[CutCounts], identity: str, below: Markup | None = None
 ) -> Histogram:
-    """A signal as bars; neighboring steps make one bar where they are many."""
-    edges, counts, places = signal["edges"], signal["counts"], [0.0, *signal["places"], 1.0]
-    starts = [*bar_starts(places), len(counts)]
+    """A signal as bars, each as wide as the others; neighboring steps make one bar where they are many."""
+    steps = len(signal.counts)
+    each = -(-steps // BARS)
+    starts = range(0, steps, each)
     marks = [
         ThresholdMark(
-            cut["side"],
-            cut["value"],
-            places_of_cut(signal, cut["side"])[cut["at"]],
-            f"{'≥' if cut['side'] == 'low' else '≤'} {number_of(cut['value'])}",
+            cut.side,
+            signal.place(cut.at, cut.side) / steps,
+            f"{'≥' if cut.side == 'low' else '≤'} {number_of(cut.value)}",
         )
         for cut in cuts
     ]
     return Histogram(
         title=name,
-        edges=[edges[max(0, a - 1)] for a in starts[:-1]],
-        places=[places[a] for a in starts],
-        counts=[sum(counts[a:b]) for a, b in pairwise(starts)],
+        edges=[signal.edges[max(0, start - 1)] for start in starts],
+        places=[*(start / steps for start in starts), 1.0],
+        counts=[sum(signal.counts[start : start + each]) for start in starts],
         ticks=ticks_of(signal),
         thresholds=marks,
         identity=identity,
-        knee=signal["knee"],
         below=below if below is not None else Markup(""),
     )
-
-
-def bar_starts(places: Sequence[float]) -> list[int]:
-    """The steps at which bars begin, so that bars are about equally wide, however the steps lie."""
-    starts = [0]
-    for step, place in enumerate(places[:-1]):
-        if step and place - places[starts[-1]] >= 0.9 / BARS:
-            starts.append(step)
-    return starts
 
 
 def number_of(value: float) -> str:
@@ -260,24 +214,23 @@ def number_of(value: float) -> str:
 
 
 def ticks_of(signal: SignalCounts) -> list[tuple[float, str]]:
-    """Round numbers, evenly apart where most documents lie, and the end of the tail; powers of ten where a signal spans
-    decades."""
-    edges, places = signal["edges"], signal["places"]
-    if signal["decades"]:
-        wanted = [10.0**k for k in range(-12, 13)]
-        few = edges[0] <= 0 or edges[-1] / edges[0] < 2000
-        wanted += [factor * power for power in wanted for factor in (3, 2, 5)] if few else []
-    else:
-        knee = edges[-1] if signal["knee"] is None else float(np.interp(signal["knee"], places, edges))
-        step = round_step(max(knee - edges[0], 1e-12) / TICKS)
-        step = max(step, 1.0) if all(float(edge).is_integer() for edge in edges) else step
-        wanted = [step * k for k in range(math.ceil(edges[0] / step - 1e-9), math.floor(knee / step + 1e-9) + 1)]
-    chosen: dict[float, str] = {}
-    for value in [v for v in wanted if edges[0] <= v <= edges[-1]] + [edges[-1]]:
-        place = float(np.interp(value, edges, places))
-        if all(abs(place - other) > CLEAR for other in chosen):
-            chosen[place] = tick(value)
-    return sorted(chosen.items())
+    """In each of a few stretches the edge that is the roundest number, and the last."""
+    edges, chosen = signal.edges, list[tuple[float, str]]()
+    each = -(-len(edges) // TICKS)
+    roundest = [
+        min(range(start, min(start + each, len(edges))), key=lambda at: (digits_of(edges[at]), at))
+        for start in range(0, len(edges), each)
+    ]
+    for at in [len(edges) - 1, *roundest]:
+        place = (at + 1) / len(signal.counts)
+        if all(abs(place - other) > CLEAR for other, _ in chosen):
+            chosen.append((place, tick(edges[at])))
+    return sorted(chosen)
+
+
+def digits_of(value: float) -> int:
+    """How many digits tell a number, but for its zeros: 1 of 40 and of 0.05."""
+    return len(f"{value:g}".replace(".", "").strip("-0"))
 
 
 def tick(value: float) -> str:
@@ -291,21 +244,17 @@ def tick(value: float) -> str:
 # --- languages --------------------------------------------------------------------------------------------------------
 
 
-def languages(surveys: Sequence[SurveyRecord]) -> Markup:
+def languages(data: ReportData) -> Section | None:
     """Documents by language, of the first segment that knows it and of those beside it."""
-    with_languages = side_by_side([survey for survey in surveys if survey.get("languages")])
+    with_languages = side_by_side([survey for survey in data.surveys if survey.languages])
     if not with_languages:
-        return Markup("")
+        return None
     counts: dict[str, tuple[int, int]] = {}
-    for name, came, stayed in (row for survey in with_languages for row in survey["languages"]):
+    for name, came, stayed in (row for survey in with_languages for row in survey.languages):
         before = counts.get(name, (0, 0))
         counts[name] = before[0] + came, before[1] + stayed
     given = [(name, *counts[name]) for name in sorted(counts, key=lambda name: (-counts[name][0], name))]
     most = given[0][1]
-    more = [survey["more_languages"] for survey in with_languages if survey["more_languages"][0]]
-    if more:
-        languages_more, came_more, stayed_more = zip(*more, strict=True)
-        given.append((f"{max(languages_more)} more", sum(came_more), sum(stayed_more)))
     whole = sum(came for _, came, _ in given)
     rows = [
         (name, as_number(came), as_share(came, whole), as_number(stayed), as_share(stayed, came))
@@ -313,7 +262,8 @@ def languages(surveys: Sequence[SurveyRecord]) -> Markup:
     ]
     bars = [[[(stayed / most, "kept-shape"), ((came - stayed) / most, "lost-shape")]] for _, came, stayed in given]
     title = "Documents that came to the rules, by language, and those that all rules of that segment keep"
-    return tables(Table.of(title, ("language", "came", "share", "stay", "of them"), rows, bars=bars))
+    table = Table.of(title, ("language", "came", "share", "stay", "of them"), rows, bars=bars)
+    return Section("languages", "Languages", tables(table))
 
 
 # --- what the script needs --------------------------------------------------------------------------------------------
@@ -322,15 +272,15 @@ def languages(surveys: Sequence[SurveyRecord]) -> Markup:
 def data_of(data: ReportData) -> Markup:
     """JSON that cannot end the element it stands in."""
     segments = [
-        chosen_of(survey, PARTS_OF_DATA)
-        | {
-            "cuts": [chosen_of(cut, PARTS_OF_CUT) for cut in survey["cuts"]],
+        {
+            **{name: plain(getattr(survey, name)) for name in PARTS_OF_DATA},
+            "cuts": [{name: getattr(cut, name) for name in PARTS_OF_CUT} for cut in survey.cuts],
             "signals": {
-                cut["signal"]: chosen_of(survey["signals"][cut["signal"]], ("edges", "places", "whole"))
-                for cut in survey["cuts"]
+                name: {"edges": survey.signals[name].edges, "whole": survey.signals[name].whole}
+                for name in {cut.signal: None for cut in survey.cuts}
             },
             "until": until(survey, data.run),
-            "tokens": tokens_a_unit(survey, data.run, data.funnel.volumes),
+            "tokens": tokens_a_unit(survey, data.run, data.seen.funnel.volumes),
         }
         for survey in data.surveys
     ]
@@ -340,10 +290,6 @@ def data_of(data: ReportData) -> Markup:
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
 
-def chosen_of(data: Mapping[str, object], names: Sequence[str]) -> dict[str, object]:
-    return {name: data[name] for name in names}
-
-
 def until(survey: SurveyRecord, run: RunRecord) -> str:
     """Up to where the answer counts: what later stages take is not in it."""
     last = last_stage(survey, run)
@@ -351,9 +297,7 @@ def until(survey: SurveyRecord, run: RunRecord) -> str:
         return ""
     later = [stage.name for stage in run.stages[run.stages.index(last) + 1 :] if stage.count.lost]
     some = ", ".join(later[:3]) + (f" and {len(later) - 3} more" if len(later) > 3 else "")
-    others = elsewhere(survey, run)
-    beside = f" Of {and_so_on(survey['sources'])} alone; another segment has {and_so_on(others)}." if others else ""
-    return f"Counted after {last.name}" + (f", before {some}." if later else ".") + beside
+    return f"Counted after {last.name}" + (f", before {some}." if later else ".")
 
 
 def tokens_a_unit(survey: SurveyRecord, run: RunRecord, lefts: Volumes) -> list[float] | None:
@@ -361,14 +305,14 @@ def tokens_a_unit(survey: SurveyRecord, run: RunRecord, lefts: Volumes) -> list[
     estimates them; None where it does not."""
     last = last_stage(survey, run)
     after = lefts.get(last.name) if last is not None else None
-    if last is None or after is None or survey["weight"] in (None, "tokens"):
+    if last is None or after is None or survey.weight in (None, "tokens"):
         return None
-    here = {source: after.get(source, Volume()) for source in [*last.sources, *survey["sources"]]}
-    others = [volume for source, volume in here.items() if source not in survey["sources"]]
-    groups = [Volume.of_all(others).tokens if name == OTHERS else here[name].tokens for name in survey["sources"]]
+    here = {source: after.get(source, Volume()) for source in [*last.sources, *survey.sources]}
+    others = [volume for source, volume in here.items() if source not in survey.sources]
+    groups = [Volume.of_all(others).tokens if name == OTHERS else here[name].tokens for name in survey.sources]
     counted = [
         (tokens, weight)
-        for tokens, (_, weight) in zip(groups, survey["stay"], strict=True)
+        for tokens, (_, weight) in zip(groups, survey.stay, strict=True)
         if tokens is not None and weight
     ]
     if not counted:
@@ -377,5 +321,5 @@ def tokens_a_unit(survey: SurveyRecord, run: RunRecord, lefts: Volumes) -> list[
     usual = sum(tokens for tokens, _ in counted) / sum(weight for _, weight in counted)
     return [
         tokens / weight if tokens is not None and weight else usual
-        for tokens, (_, weight) in zip(groups, survey["stay"], strict=True)
+        for tokens, (_, weight) in zip(groups, survey.stay, strict=True)
     ]

@@ -100,17 +100,13 @@ def report_task(store: Store, step: str, node: str, key: str, cost: int, given: 
     )
 
 
-def stored_batches(
-    store: Store, part: Partition, columns: Sequence[str], needed: Sequence[str] = ()
-) -> Iterator[pa.RecordBatch]:
-    """The documents of a part; where none are stored, those in the first of its sinks that has the `needed` columns."""
+def stored_batches(store: Store, part: Partition, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The documents of a part; where none are stored, those in the first of its sinks."""
     if part.documents is not None:
         yield from read_part(store, part, columns)
         return
-    for path in part.sinks.values():
+    for path in list(part.sinks.values())[:1]:
         with store.open(as_lying(store, path)) as file:
             written = pq.ParquetFile(file)
             there = written.schema_arrow.names
-            if set(needed) <= set(there):
-                yield from written.iter_batches(BATCH_ROWS, columns=[name for name in columns if name in there])
-                return
+            yield from written.iter_batches(BATCH_ROWS, columns=[name for name in columns if name in there])

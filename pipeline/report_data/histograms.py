@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 
 from gristmill.kernels.base.types import Array, Bytes, Floats, Integers, Mask
 from gristmill.kernels.common.settings import Settings
-from gristmill.pipeline.json_types import JSONObject
 from gristmill.pipeline.report_data.documents import SampleEntry
 from gristmill.pipeline.store.partitions import read_part
 from gristmill.pipeline.store.records import Partition
@@ -29,23 +28,19 @@ from gristmill.pipeline.tasks.bound_rule import BROKE, KEPT, BoundRule, outcome_
 from gristmill.stages.contract import Limit, setting_at
 from gristmill.stages.stage import Rule, Signals
 
-# --- what a survey leaves (`partitions/LEG/survey.json`); the keys are those on disk ----------------------------------
+# --- what a survey leaves: `partitions/SEGMENT/survey.json` -----------------------------------------------------------
 
 
-class CutEntry(TypedDict):
-    """A threshold of a rule."""
+@dataclass(frozen=True)
+class CutCounts:
+    """A threshold of a rule, and how many documents it takes. Lists by bin are over the edges of its signal; lists by
+    group are over the sources of the survey, each of documents and of what they weigh."""
 
     stage: str
     field: str
     signal: str
     side: Literal["low", "high"]  # low: documents below it go; high: those above
     value: float
-
-
-class CutCounts(CutEntry):
-    """A threshold, and how many documents it takes. Lists by bin are over the edges of its signal; lists by group are
-    over the sources of the survey, each of documents and of what they weigh."""
-
     at: int  # its place among the edges
     takes: int
     reached: list[int]  # by bin
@@ -54,27 +49,32 @@ class CutCounts(CutEntry):
     weights: list[list[int]]
 
 
-class SignalCounts(TypedDict):
-    """The histogram of a signal."""
+@dataclass(frozen=True)
+class SignalCounts:
+    """The histogram of a signal: documents below the first edge, between two, and from the last on."""
 
     edges: list[float]
     counts: list[int]
-    places: list[float]  # of the edges in a drawing
-    decades: bool
     whole: bool  # are its values whole numbers?
-    knee: float | None
     low: float
     high: float
 
+    def place(self, at: int, side: Literal["low", "high"]) -> int:
+        """Behind how many bars a threshold at an edge is drawn. Documents at an upper limit stay: of whole numbers the
+        line goes behind the bar that begins with the limit."""
+        return at + 2 if self.whole and side == "high" else at + 1
 
-class RuleLines(TypedDict):
+
+@dataclass(frozen=True)
+class RuleLines:
     """A rule as a recipe has it."""
 
     stage: str
-    settings: JSONObject
+    settings: dict[str, Any]
 
 
-class SurveySample(TypedDict):
+@dataclass(frozen=True)
+class SurveySample:
     """Some documents of each group; what is packed is base64 of a byte a document."""
 
     sizes: list[int]
@@ -84,10 +84,10 @@ class SurveySample(TypedDict):
     bins: list[str]
 
 
-class SurveyRecord(TypedDict):
+@dataclass(frozen=True)
+class SurveyRecord:
     """The survey of a segment."""
 
-    version: int
     segment: str
     weight: str | None
     sources: list[str]
@@ -97,7 +97,6 @@ class SurveyRecord(TypedDict):
     cuts: list[CutCounts]
     signals: dict[str, SignalCounts]
     languages: list[tuple[str, int, int]]  # name, documents that came, documents that stay
-    more_languages: tuple[int, int, int]
     kept: list[SampleEntry]
     sample: SurveySample
 
@@ -192,10 +191,9 @@ def is_number(kind: pa.DataType) -> bool:
 
 STEPS = 200  # of the even grid; with what is added never more than 254
 WHOLE_STEPS = 250  # where the signal is a count: up to here each is a step of its own
-TAIL = 24  # steps between what is drawn to scale and the highest, at most
+TAIL = 24  # steps between where most documents are and the highest, at most
 MOST = 254
-SHARES = 2.0  # what never comes so far is a share or a score, and drawn evenly
-LEFT, DRAWN, BEYOND = 0.02, 0.88, 0.08  # of the width: before the first edge, to scale, and for the tail
+SHARES = 2.0  # what never comes so far is a share or a score, in even steps
 LADDERS = (  # the numbers that a decade is stepped through, finest first: from, up to, by
     ((100, 500, 5), (500, 1000, 10)),
     ((100, 1000, 10),),
@@ -207,30 +205,28 @@ LADDERS = (  # the numbers that a decade is stepped through, finest first: from,
 )
 
 
-def edges_of(values: Floats, thresholds: Sequence[float], whole: bool) -> tuple[list[float], bool]:
-    """Steps from the lowest to the highest of some values; and whether they are drawn by decades."""
+def edges_of(values: Floats, thresholds: Sequence[float], whole: bool) -> list[float]:
+    """Steps from the lowest to the highest of some values."""
     low, high = min([float(values.min()), *thresholds]), max([float(values.max()), *thresholds])
     low = min([low, *(t / 4 for t in thresholds if t > 0)])
     low = float(math.floor(low)) if whole else low
-    to_scale = (
-        max([float(np.quantile(values, 0.99)), *(1.5 * t for t in thresholds if t > 0), low]) if not whole else high
-    )
+    most = max([float(np.quantile(values, 0.99)), *(1.5 * t for t in thresholds if t > 0), low]) if not whole else high
     decades = (low >= 0 and high > WHOLE_STEPS and whole) or (low > 0 and high / low > 1000 and high > SHARES)
     if whole and not decades:
-        to_scale = high = high + 1  # so that documents at the highest have a bar as wide as the others
-    grid = by_decades(low, high, whole) if decades else evenly(low, min(to_scale, high), high, whole)
+        most = high = high + 1  # so that documents at the highest have a bar as wide as the others
+    grid = by_decades(low, high, whole) if decades else evenly(low, min(most, high), high, whole)
     edges = sorted({*grid, *thresholds})
     spare = [edge for edge in edges if edge not in thresholds]
     while len(edges) > MOST:
         spare = spare[::2]
         edges = sorted({*spare, *thresholds})
-    return edges, decades
+    return edges
 
 
-def evenly(low: float, to_scale: float, high: float, whole: bool) -> list[float]:
+def evenly(low: float, most: float, high: float, whole: bool) -> list[float]:
     """Even steps of a round size as far as most documents are, larger ones for the few beyond."""
-    step = size_of_step(max(to_scale - low, 1e-12) / (WHOLE_STEPS + 1 if whole else STEPS), whole)
-    grid = steps(low, to_scale, step)
+    step = size_of_step(max(most - low, 1e-12) / (WHOLE_STEPS + 1 if whole else STEPS), whole)
+    grid = steps(low, most, step)
     if high > grid[-1]:
         wider = max(step, size_of_step((high - grid[-1]) / TAIL, whole))
         grid += [edge for edge in steps(grid[-1], high, wider) if edge > grid[-1]]
@@ -277,23 +273,6 @@ def climbed(ladder: Sequence[tuple[int, int, int]], first: float, high: float, w
     return [max(n for n in numbers if n <= first), *inside, min(n for n in numbers if n >= high)]
 
 
-def places_of(edges: Sequence[float], decades: bool, to_scale: float | None = None) -> list[float]:
-    """Where each edge lies between the left (0) and the right (1) of a drawing."""
-    if decades:
-        logs = [math.log10(max(edge, 1e-12)) for edge in edges]
-        logs = [max(log, logs[1] - 0.1) for log in logs] if edges[0] <= 0 and len(logs) > 2 else logs
-        low, high = logs[0], logs[-1]
-        return [LEFT + (1 - 2 * LEFT) * (log - low) / ((high - low) or 1) for log in logs]
-    low, high = edges[0], edges[-1]
-    knee = high if to_scale is None or to_scale >= high else to_scale
-    return [
-        LEFT + (DRAWN if knee < high else 1 - 2 * LEFT) * (edge - low) / ((knee - low) or 1)
-        if edge <= knee
-        else LEFT + DRAWN + BEYOND * (edge - knee) / (high - knee)
-        for edge in edges
-    ]
-
-
 # --- rules split into what each threshold drops -----------------------------------------------------------------------
 
 
@@ -307,7 +286,6 @@ class SurveyPlan:
     rules: list[BoundRule]
     cuts: list[list[RuleThreshold]]  # by rule
     edges: dict[str, Floats]  # by signal
-    decades: set[str]  # signals whose edges lie evenly by their logarithms
     whole: set[str]  # signals that are whole numbers
     columns: list[str]
     weight: str | None
@@ -332,17 +310,14 @@ def plan_survey(
     ]
     views = {cut.signal: d.view(sample) for d, of_rule in zip(rules, cuts, strict=True) for cut in of_rule}
     edges: dict[str, Floats] = {}
-    decades: set[str] = set()
     whole: set[str] = set()
     for name in dict.fromkeys([*thresholds, *names]):
         column = views[name].column(name) if name in views else sample.column(name)
         values = finite(column)
         if len(values):
             whole |= {name} if pa.types.is_integer(column.type) else set()
-            steps, by_decades = edges_of(values, thresholds.get(name, []), name in whole)
-            edges[name] = np.array(steps)
-            decades |= {name} if by_decades else set()
-    return SurveyPlan(rules, cuts, edges, decades, whole, columns, weight, groups)
+            edges[name] = np.array(edges_of(values, thresholds.get(name, []), name in whole))
+    return SurveyPlan(rules, cuts, edges, whole, columns, weight, groups)
 
 
 def finite(column: pa.Array) -> Floats:
@@ -535,81 +510,10 @@ def count_languages(counted: SurveyCounts, column: pa.Array, stays: Mask) -> Non
             add_language(counted.languages, name or "unknown", int(came[k]), int(stayed[k]))
 
 
-# --- histograms of several segments as one ----------------------------------------------------------------------------
-
-
 def side_by_side(surveys: Sequence[SurveyRecord]) -> list[SurveyRecord]:
     """The first segment and those with other sources. A segment behind one of them has the same documents again."""
     chosen: list[SurveyRecord] = []
     for survey in surveys:
-        if all(set(survey["sources"]).isdisjoint(other["sources"]) for other in chosen):
+        if all(set(survey.sources).isdisjoint(other.sources) for other in chosen):
             chosen.append(survey)
     return chosen
-
-
-def merged_signal(name: str, surveys: Sequence[SurveyRecord]) -> SignalCounts:
-    """Of the segments that have the signal, those with all sources, each document once; of several such choices the one
-    with most documents, which is the earliest in the run."""
-
-    def documents(survey: SurveyRecord) -> int:
-        return sum(survey["signals"][name]["counts"])
-
-    def covered(chosen: Sequence[SurveyRecord]) -> tuple[int, int]:
-        return sum(len(survey["sources"]) for survey in chosen), sum(map(documents, chosen))
-
-    having = [survey for survey in surveys if name in survey["signals"]]
-    narrow = sorted(having, key=lambda survey: (len(survey["sources"]), -documents(survey)))
-    wide = sorted(having, key=lambda survey: (-len(survey["sources"]), -documents(survey)))
-    chosen = max(side_by_side(narrow), side_by_side(wide), key=covered)
-    return merged([survey["signals"][name] for survey in chosen])
-
-
-def merged(signals: Sequence[SignalCounts]) -> SignalCounts:
-    """Over the edges that part every segment's documents exactly, so that counts stay exact where edges differ."""
-    if len(signals) == 1:
-        return signals[0]
-    low, high = min(signal["low"] for signal in signals), max(signal["high"] for signal in signals)
-    candidates = sorted({low, *(edge for signal in signals for edge in signal["edges"])})
-    edges = [edge for edge in candidates if all(parts_exactly(edge, signal) for signal in signals)]
-    below = np.sum([[documents_below(edge, signal) for edge in edges] for signal in signals], axis=0)
-    total = sum(sum(signal["counts"]) for signal in signals)
-    decades = any(signal["decades"] for signal in signals)
-    return {
-        "edges": edges,
-        "counts": np.diff([0, *below, total]).tolist(),
-        "places": [round(place, 4) for place in places_of(edges, decades)],
-        "decades": decades,
-        "whole": all(signal["whole"] for signal in signals),
-        "knee": None,
-        "low": low,
-        "high": high,
-    }
-
-
-def places_of_cut(signal: SignalCounts, side: Literal["low", "high"]) -> list[float]:
-    """Where a threshold is drawn, by its place among the edges. Documents at an upper limit stay: where each whole
-    number has a bar of its own, the line goes behind that of the limit."""
-    edges, places = signal["edges"], signal["places"]
-    if side == "low" or not signal["whole"]:
-        return places
-    after = [*edges[1:], math.inf]
-    return [places[k + 1] if after[k] == edge + 1 else places[k] for k, edge in enumerate(edges)]
-
-
-def parts_exactly(edge: float, signal: SignalCounts) -> bool:
-    return edge in signal["edges"] or edge <= signal["low"] or edge > signal["high"]
-
-
-def documents_below(edge: float, signal: SignalCounts) -> int:
-    if edge <= signal["low"]:
-        return 0
-    if edge > signal["high"]:
-        return sum(signal["counts"])
-    return sum(signal["counts"][: signal["edges"].index(edge) + 1])
-
-
-def cuts_of(name: str, surveys: Sequence[SurveyRecord]) -> list[CutCounts]:
-    """The thresholds on a signal, each once: a rule that sources with segments of their own share is in each
-    segment."""
-    cuts = [cut for survey in surveys for cut in survey["cuts"] if cut["signal"] == name]
-    return list({(cut["stage"], cut["field"], cut["side"], cut["value"]): cut for cut in cuts}.values())

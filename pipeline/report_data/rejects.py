@@ -173,13 +173,13 @@ def stored_as(deciding: BoundRule, held: Held) -> Held:
     return dataclasses.replace(held, column=deciding.columns.get(held.signal, held.signal))
 
 
-def rows_of(opened: Opened, path: str, rows: Sequence[int], columns: set[str]) -> pa.Table:
-    """Rows of a Parquet file, by number in growing order; only their row groups are read, and the columns that it
-    has."""
+def rows_of(opened: Opened, path: str, rows: Sequence[int], columns: set[str] | None = None) -> pa.Table:
+    """Rows of a Parquet file, by number in growing order; only their row groups are read, and of these columns those
+    that it has, or all."""
     tables, first = [], 0
     with opened(path) as file:
         parquet = pq.ParquetFile(file, pre_buffer=False)
-        names = [name for name in parquet.schema_arrow.names if name in columns]
+        names = [name for name in parquet.schema_arrow.names if columns is None or name in columns]
         for group in range(parquet.num_row_groups if names else 0):
             size = parquet.metadata.row_group(group).num_rows
             in_group = [row - first for row in rows if first <= row < first + size]

@@ -15,7 +15,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -40,11 +39,11 @@ from gristmill.pipeline.report_data.histograms import (
     SurveyCounts,
     SurveyPlan,
     SurveyRecord,
+    SurveySample,
     count_part,
     goes,
     is_number,
     merge_counts,
-    places_of,
     plan_survey,
     thresholds_of,
     weights_of,
@@ -59,10 +58,8 @@ from gristmill.pipeline.tasks.bound_rule import BoundRule
 
 SOURCES = 12  # counted by themselves; the smaller ones are one group
 OTHERS = "other sources"
-LANGUAGES = 60
 OUT_OF_REACH = 255  # a bin that no slider comes to
 WEIGHTS = ("tokens", "words")  # what documents are weighed by: the first that is there
-VERSION = 4  # of what survey.json holds
 SAMPLE = 2000  # documents whose signals the page carries
 KEPT = 5  # samples of what stays
 BETWEEN = "shuffle/@survey"  # the folder of what tasks leave for others; no stage has such a name
@@ -106,7 +103,7 @@ def survey_segments(
             continue
         if seen is not None:
             path = f"partitions/{name}/survey.json"
-            (keep or store.write_if_other)(path, json.dumps(seen, separators=(",", ":")).encode())
+            (keep or store.write_if_other)(path, dumps(seen))
             surveyed.add(path)
     store.remove(sorted(store.files(BETWEEN)))
     store.remove([path for path in store.files("partitions") if path.endswith("/survey.json") and path not in surveyed])
@@ -405,82 +402,57 @@ def survey_record(
     recipe = {d.rule.called: recipe_lines(d, rule) for d, rule in zip(plan.rules, rules, strict=True)}
     apart = Decomposition.of(plan, sample.batch)
     languages = sorted(totals.languages.items(), key=lambda item: (-item[1][0], item[0]))
-    rare = [counts for _, counts in languages[LANGUAGES:]]
-    return {
-        "version": VERSION,
-        "segment": segment,
-        "weight": plan.weight,
-        "sources": sources,
-        "reach": totals.reach.tolist(),
-        "stay": totals.stay.tolist(),
-        "rules": recipe,
-        "cuts": [cut_record(plan, totals, number, cut) for number, cut in enumerate(cuts)],
-        "signals": {name: signal_record(plan, totals, name) for name in plan.edges},
-        "languages": [(name, came, stayed) for name, (came, stayed) in languages[:LANGUAGES]],
-        "more_languages": (len(rare), sum(came for came, _ in rare), sum(stayed for _, stayed in rare)),
-        "kept": kept,
-        "sample": {
-            "sizes": totals.reach[:, 0].tolist(),
-            "groups": np.bincount(sample.groups, minlength=len(sources)).tolist(),
-            "weights": weights_of(sample.batch, plan.weight).tolist(),
-            "gone": as_base64(apart.gone.astype(np.uint8)),
-            "bins": [
+    return SurveyRecord(
+        segment=segment,
+        weight=plan.weight,
+        sources=sources,
+        reach=totals.reach.tolist(),
+        stay=totals.stay.tolist(),
+        rules=recipe,
+        cuts=[cut_record(plan, totals, number, cut) for number, cut in enumerate(cuts)],
+        signals={name: signal_record(plan, totals, name) for name in plan.edges},
+        languages=[(name, came, stayed) for name, (came, stayed) in languages],
+        kept=kept,
+        sample=SurveySample(
+            sizes=totals.reach[:, 0].tolist(),
+            groups=np.bincount(sample.groups, minlength=len(sources)).tolist(),
+            weights=weights_of(sample.batch, plan.weight).tolist(),
+            gone=as_base64(apart.gone.astype(np.uint8)),
+            bins=[
                 as_base64(np.where(touched, bins, OUT_OF_REACH))
                 for touched, bins in zip(apart.touched, apart.bins, strict=True)
             ],
-        },
-    }
+        ),
+    )
 
 
 def cut_record(plan: SurveyPlan, totals: SurveyCounts, number: int, cut: RuleThreshold) -> CutCounts:
     place = plan.edges[cut.signal].tolist().index(cut.value)
     reached = totals.reached[number]
-    return {
-        "stage": cut.stage,
-        "field": cut.field,
-        "signal": cut.signal,
-        "side": cut.side,
-        "value": cut.value,
-        "at": place,
-        "takes": int((reached[: place + 1] if cut.side == "low" else reached[place + 1 :]).sum()),
-        "reached": reached.tolist(),
-        "free": totals.free[number].tolist(),
-        "documents": totals.bins[number][:, 0].tolist(),
-        "weights": totals.bins[number][:, 1].tolist(),
-    }
+    return CutCounts(
+        stage=cut.stage,
+        field=cut.field,
+        signal=cut.signal,
+        side=cut.side,
+        value=cut.value,
+        at=place,
+        takes=int((reached[: place + 1] if cut.side == "low" else reached[place + 1 :]).sum()),
+        reached=reached.tolist(),
+        free=totals.free[number].tolist(),
+        documents=totals.bins[number][:, 0].tolist(),
+        weights=totals.bins[number][:, 1].tolist(),
+    )
 
 
 def recipe_lines(deciding: BoundRule, rule: RuleSpec) -> RuleLines:
     """The rule as a recipe has it: its name there, and the settings that differ from defaults."""
-    return {"stage": rule.stage["stage"], "settings": deciding.rule.model_dump(mode="json", exclude_defaults=True)}
+    return RuleLines(rule.stage["stage"], deciding.rule.model_dump(mode="json", exclude_defaults=True))
 
 
 def signal_record(plan: SurveyPlan, totals: SurveyCounts, name: str) -> SignalCounts:
-    edges, decades = plan.edges[name].tolist(), name in plan.decades
-    cuts = [cut for of_rule in plan.cuts for cut in of_rule if cut.signal == name]
-    knee = max([knee_of(edges), *(cut.value for cut in cuts)])
-    places = [round(p, 4) for p in places_of(edges, decades, knee)]
+    edges = plan.edges[name].tolist()
     low, high = totals.spans.get(name, (edges[0], edges[-1]))
-    return {
-        "edges": edges,
-        "counts": totals.histograms[name].tolist(),
-        "places": places,
-        "decades": decades,
-        "whole": name in plan.whole,
-        # Where the scale of the drawing jumps.
-        "knee": None if decades or knee >= edges[-1] else places[edges.index(knee)],
-        "low": low,
-        "high": high,
-    }
-
-
-def knee_of(edges: list[float]) -> float:
-    """Where the even steps end and those of the tail begin."""
-    if len(edges) < 8:
-        return edges[-1]
-    step = float(np.median(np.diff(edges)))
-    wide = [edge for edge, after in pairwise(edges) if after - edge > 1.5 * step]
-    return wide[0] if wide else edges[-1]
+    return SignalCounts(edges, totals.histograms[name].tolist(), name in plan.whole, low, high)
 
 
 def as_base64(values: npt.NDArray[np.generic]) -> str:

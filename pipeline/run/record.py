@@ -32,7 +32,6 @@ from gristmill.pipeline.store.records import (
     FileRef,
     Files,
     MapTask,
-    PagesTask,
     Partition,
     PhaseResult,
     StageMetrics,
@@ -87,8 +86,6 @@ class Findings:
     written: Packed[FileRef] = field(default_factory=lambda: Packed(FileRef))  # by path, what tasks wrote
     sink_files: set[str] = field(default_factory=set)  # of these, the ones in sinks
     cards: set[str] = field(default_factory=set)  # of data sets; written last, out of the record
-    # By stage that extracts, looks at a few of its pages.
-    pages: dict[str, list[PagesTask]] = field(default_factory=dict)
     not_shown: dict[str, list[str]] = field(default_factory=dict)  # by stage, what its report lacks, and why
     # By stage that scores or cuts by scores, the documents that it had.
     scored: dict[str, tuple[Step, list[Partition]]] = field(default_factory=dict)

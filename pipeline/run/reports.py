@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict
 from typing import Any, cast
 
 from gristmill.pipeline.formatting import one_line
@@ -17,7 +16,7 @@ from gristmill.pipeline.report_data.scores import ScoreRecord, task_of_scores
 from gristmill.pipeline.report_data.survey import Look
 from gristmill.pipeline.run.record import Findings, record_up_to, without_times
 from gristmill.pipeline.store.journal import Journal
-from gristmill.pipeline.store.records import Failure, LookResult, PageSample
+from gristmill.pipeline.store.records import Failure, LookResult
 from gristmill.pipeline.store.run_records import RunRecord, read_if_whole, rules_by_segment
 from gristmill.pipeline.store.storage import Store, json_bytes
 from gristmill.stages.stage import Global, Rule, Stage
@@ -32,7 +31,6 @@ def write_reports(
     plan: Plan,
     findings: Findings,
     record: RunRecord,
-    pages: dict[str, list[PageSample]],
     not_shown: Callable[[str, str], None],
     look: Look,
 ) -> None:
@@ -51,8 +49,6 @@ def write_reports(
         )  # the counts of run.json; the stage's metrics are added below
         report |= {"samples": samples.get(name, {})}
         report |= findings.metrics.get(name, {})
-        if name in pages:
-            report |= {"pages": [asdict(page) for page in pages[name]]}
         if name in scores:
             report |= {"scores": {**scores[name], "of": entry.count.docs_in - entry.count.quarantined}}
         if name in stages:

@@ -51,7 +51,6 @@ from gristmill.pipeline.progress.progress import UI, ProgressRecorder, Watcher, 
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.fingerprint import changes, shown
 from gristmill.pipeline.recipe.recipe import Recipe, Step
-from gristmill.pipeline.report_data.pages import task_of_pages
 from gristmill.pipeline.report_data.survey import Look
 from gristmill.pipeline.run.alarms import alarms, alarms_of_run, alarms_of_stages
 from gristmill.pipeline.run.map_tasks import global_task, rejects_settings, tasks_of_node
@@ -77,11 +76,8 @@ from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.lock import one_run_at_a_time
 from gristmill.pipeline.store.partitions import StoredDocuments, publish
 from gristmill.pipeline.store.records import (
-    Failure,
     FileRef,
     MapTask,
-    PageSample,
-    PagesResult,
     Partition,
     Phase,
     PhaseResult,
@@ -94,7 +90,7 @@ from gristmill.pipeline.store.storage import REQUESTS, Store, json_bytes, reques
 from gristmill.pipeline.tasks.bound_rule import without_poison
 from gristmill.pipeline.tasks.rewrites import conform_tasks, task_of_numbers, with_numbers
 from gristmill.stages.contract import kind_of
-from gristmill.stages.stage import CannotRun, Global, Map, Sink
+from gristmill.stages.stage import CannotRun, Global, Sink
 
 
 @dataclass
@@ -227,13 +223,7 @@ class Execution:
             from gristmill.pipeline.report_data.survey import survey_segments
 
             survey_segments(self.store, journal.keep, self.engine.report, self.not_shown)
-            pages: dict[str, list[PageSample]] = {}
-            for name, tasks in self.findings.pages.items():
-                for result in self.engine.report(tasks):
-                    if isinstance(result, Failure):
-                        self.not_shown(name, f"pages: {result.message}")
-                    pages.setdefault(name, []).extend(result.pages if isinstance(result, PagesResult) else ())
-            self.write_reports(record, pages, self.engine.report)
+            self.write_reports(record, self.engine.report)
         else:
             record = before
         self.retire()
@@ -260,7 +250,7 @@ class Execution:
             status = "interrupted" if isinstance(error, KeyboardInterrupt | OverBudget) else "failed"
             record = self.record(status, message_of(error))
             here = InlineExecutor(self.store)
-            self.write_reports(record, {}, lambda tasks: [result for _, result in here.results(tasks)])
+            self.write_reports(record, lambda tasks: [result for _, result in here.results(tasks)])
             self.journal.flush()
         except Exception as also:  # a full disk, say, which may be the error itself: that one is to be heard
             why = in_words(also, self.store.address) if isinstance(also, OSError) else f"{also}" or type(also).__name__
@@ -325,7 +315,6 @@ class Execution:
         self.publish_sinks(segment)
         self.note_rules(segment, sorted(found.ruled, key=lambda ruled: str(ruled[1].key)))
         self.finish(segment, parts, segment.fingerprint_with_rules(self.recipe))
-        self.look_at_pages(segment, parts)
         for step in segment.works:
             self.findings.note_scores(step.called, step, [found.measured[key] for key in sorted(found.measured)])
 
@@ -354,15 +343,6 @@ class Execution:
             phase = phases[task.key]
             self.journal.add(phase, replace(done[phase], files=done[phase].files | rewritten))
             self.findings.take_files(rewritten)
-
-    def look_at_pages(self, segment: Segment, parts: list[Partition]) -> None:
-        """Have some pages, extracted and whole, looked at for the report, of a segment that extracts what it reads."""
-        stages = [s.called for s in segment.steps if isinstance(s.stage, Map) and s.stage.shows_pages]
-        if segment.source is not None and stages:
-            files = {file.path: file for file in self.inputs[segment.source.name].files}
-            task = task_of_pages(segment, self.recipe, self.store, parts, files)
-            if task is not None and (task.task in self.journal.done or self.is_there(task.part)):
-                self.findings.pages.setdefault(stages[0], []).append(task)
 
     def note_rules(self, segment: Segment, ruled: Sequence[tuple[Phase, Partition, PhaseResult]]) -> None:
         """What the rules of a segment decide on, and where it is stored, for `tune` and the report: without documents
@@ -505,12 +485,10 @@ class Execution:
             record = replace(record, alarms=[*loud, *alarms_of_run(record, findings.metrics)])
         return record
 
-    def write_reports(self, record: RunRecord, pages: dict[str, list[PageSample]], look: Look) -> None:
+    def write_reports(self, record: RunRecord, look: Look) -> None:
         if self.store.exists(SUMMARY):
             remove_stale_summary(self.store, record, self.findings.sink_files, self.ui.note)
-        write_reports(
-            self.store, self.journal, self.recipe, self.plan, self.findings, record, pages, self.not_shown, look
-        )
+        write_reports(self.store, self.journal, self.recipe, self.plan, self.findings, record, self.not_shown, look)
 
     def not_shown(self, name: str, what: str) -> None:
         """Note a part of a stage's report that could not be made. The run goes on."""

@@ -40,7 +40,6 @@ from gristmill.pipeline.store.records import (
     Files,
     InputSpan,
     MapTask,
-    PagesTask,
     Partition,
     PhaseResult,
     RejectsSettings,
@@ -95,7 +94,7 @@ def identity(part: Partition) -> str:
 
 def parts_of(task: Task) -> Sequence[Partition]:
     """The parts that a task reads."""
-    if isinstance(task, MapTask | PagesTask):
+    if isinstance(task, MapTask):
         return [task.part] if task.part is not None else []
     return task.parts if isinstance(task, RoundTask) else []
 

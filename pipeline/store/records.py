@@ -127,21 +127,6 @@ class FileSpan:
     bytes: int  # of the file; start and end may be numbers of another kind (row groups)
 
 
-# --- what the report shows --------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class PageSample:
-    """A page as it was extracted, beside all that it shows."""
-
-    uid: str
-    url: str | None
-    extracted: str
-    visible: str
-    extracted_characters: int
-    visible_characters: int
-
-
 # --- tasks ------------------------------------------------------------------------------------------------------------
 
 
@@ -220,18 +205,6 @@ class ConformTask(Task):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PagesTask(Task):
-    """A look at a few pages, for the report."""
-
-    kind: Literal["pages"] = "pages"
-    reader: StageSpec
-    source: str
-    part: Partition
-    span: FileSpan
-    patience: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class NumbersTask(Task):
     """The numbers of a documents file that goes when the run has ended (`keep: signals`)."""
 
@@ -274,7 +247,7 @@ class RoundTask(Task):
     rejects: RejectsSettings = RejectsSettings(keep=1.0, text=True)  # mark, drop, rewrite
 
 
-FOR_REPORTS = ("pages", "look")  # kinds of tasks that only the report needs: a failure of one does not fail the run
+FOR_REPORTS = ("look",)  # kinds of tasks that only the report needs: a failure of one does not fail the run
 NOT_JOURNALED = ("look", "conform")  # whoever needs them asks again
 
 
@@ -331,14 +304,6 @@ class PublishResult(Result):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PagesResult(Result):
-    """Pages for the report."""
-
-    kind: ClassVar[str] = "pages"
-    pages: Sequence[PageSample]
-
-
-@dataclass(frozen=True, kw_only=True)
 class LookResult(Result):
     """What a look saw: plain data, a few kilobytes."""
 
@@ -355,7 +320,6 @@ class Failure(Result):
     error: str = "RunFailed"  # the class of the error
     damaged: str = ""  # the path of a file that is not what was written
     trace: str = ""
-    died: bool = False  # the task killed its worker, or took too long
 
 
 def counts_by_source(task: Task, result: Result) -> dict[str, dict[str, Counts]]:

@@ -1,4 +1,4 @@
-"""What the documents of a run hold, in sums: by source, site, month, language and license. One pass over what a sink
+"""What the documents of a run hold, in sums: by source, site, language and license. One pass over what a sink
 wrote, file after file; in memory are sums alone."""
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ ROWS = 1 << 14  # of a batch
 LICENSE = ("license_stated", "license_source")  # by the page (`page_terms`), by the source (`from_meta`)
 COLUMNS = ("text", "source", "url", "date", "language", "synthetic", "token_count", *LICENSE)
 UNNAMED = ""  # of a document without what is asked for
-MICROSECONDS = pa.timestamp("us")
 
 
 @dataclass
@@ -65,21 +64,18 @@ class Totals(dict[str, Total]):
 
 @dataclass
 class Period:
-    """The dates of a source's documents, and how much is of each month."""
+    """The dates of a source's documents."""
 
     first: int | None = None  # microseconds since 1970
     last: int | None = None
     undated: int = 0
-    months: Totals = field(default_factory=Totals)
 
-    def add(self, when: pa.Array, sizes: pa.Array) -> None:
+    def add(self, when: pa.Array) -> None:
         ends = pc.min_max(when).as_py()
         self.undated += when.null_count
         if ends["min"] is not None:
             self.first = min(ends["min"], ends["min"] if self.first is None else self.first)
             self.last = max(ends["max"], ends["max"] if self.last is None else self.last)
-        months = pc.strftime(when.cast(MICROSECONDS), "%Y-%m")
-        self.months.add(pc.fill_null(months, UNNAMED), sizes)
 
 
 @dataclass
@@ -114,8 +110,7 @@ class Content:
         self.tokens = None if self.tokens is None or tokens.null_count else self.tokens + (pc.sum(tokens).as_py() or 0)
         when = when_of(rows)
         for source in pc.unique(sources).to_pylist():
-            mine = pc.equal(sources, source)
-            self.periods.setdefault(source, Period()).add(pc.filter(when, mine), pc.filter(sizes, mine))
+            self.periods.setdefault(source, Period()).add(pc.filter(when, pc.equal(sources, source)))
 
 
 def content_of(folder: RunFolder, sink: str | None) -> Content:

@@ -163,21 +163,16 @@ def sources(run: RunRecord, reports: Mapping[str, Told], content: Content) -> Po
 
 def periods(content: Content) -> Point:
     """When documents were fetched, or dated by their source."""
-    rows, months = [], []
+    rows = []
     for source, period in sorted(content.periods.items()):
         dated = content.sources[source].documents - period.undated
         rows.append((source, day(period.first), day(period.last), dated, period.undated))
-        named = sorted(period.months.named)
-        months += [(source, month, total.documents, total.text_bytes) for month, total in named]
     known = [period for period in content.periods.values() if period.first is not None and period.last is not None]
     facts: list[tuple[str, Cell]] = [
         ("first", day(min((period.first or 0 for period in known), default=None))),
         ("last", day(max((period.last or 0 for period in known), default=None))),
     ]
-    tables = [
-        Table.of("By source", ("source", "first", "last", "dated documents", "undated documents"), rows, 3),
-        Table.of("By month", ("source", "month", "documents", "text bytes"), months, 2),
-    ]
+    tables = [Table.of("By source", ("source", "first", "last", "dated documents", "undated documents"), rows, 3)]
     note = "Dates are those that sources give: of a web archive the day of the fetch."
     return Point("periods", "Periods of collection", facts, tables if known else [], [note])
 

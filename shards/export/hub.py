@@ -17,7 +17,6 @@ from gristmill.shards.reader import ShardSet
 from gristmill.shards.verify import changed_tokenizer
 
 CARD = "README.md"
-SUMMARY_CARD = "summary/README.md"  # of a run: the same card with its public summary
 TOKENIZER = "tokenizer"
 SHARDS = "shards"  # the folder of a run that holds the sets
 LEVELS = 3  # folders to search: rows, a `pack` of another name, shards
@@ -66,7 +65,7 @@ def write_hub(folder: Path, shards: ShardSet, copied: Callable[[int], None]) -> 
     (folder / rows_folder).mkdir(exist_ok=True)
     shutil.copyfile(shards.folder / NAME, folder / rows_folder / NAME)
     facts = facts_of(shards, f"{rows_folder}/*.arrow")
-    card = _above(shards.folder, SUMMARY_CARD) or _above(shards.folder, CARD)
+    card = _above(shards.folder, CARD)
     text = with_configs(card.read_text(encoding="utf-8"), configs(facts["packing"])) if card else dataset_card(facts)
     (folder / CARD).write_text(text, encoding="utf-8")
     tokenizer = _above(shards.folder, TOKENIZER)

@@ -149,4 +149,4 @@ class CapDomains(Global):
             + [(f"{name} dropped", as_number(sum(c[f"dropped_{name}"] for c in cells))) for name in counted],
         )
         table = [Table.of("What went of cells that lost something", head, rows).first()] if rows else []
-        return StageFigures("Caps by domain", [went, *table], topic="mix")
+        return StageFigures("Caps by domain", [went, *table])

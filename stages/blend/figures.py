@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import get_args
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
 
-from gristmill.stages.blend.heat_map import examples_of, heat_maps
 from gristmill.stages.blend.methods import AnyMethod
-from gristmill.stages.figures import Block, FactList, Plane, Point, Report, Table, Warnings, relative
+from gristmill.stages.figures import MOST, Block, FactList, Report, Samples, Table, Warnings, relative
 from gristmill.stages.formatting import as_number, as_percent, as_share, as_short
 from gristmill.stages.one_of import name_of
 
@@ -19,10 +18,9 @@ def mix_figures(report: Report) -> list[Block]:
     mix = report["mix"]
     blocks: list[Block] = [FactList("", mix_facts(mix))]
     blocks += [Warnings([str(line) for line in mix["warnings"]])] if mix.get("warnings") else []
-    blocks += heat_maps(mix)
     blocks.append(sources_mixed(mix))
     blocks += examples_of(mix)
-    blocks += [plane(mix)] if mix.get("frontier") else [beside_controls(mix)] if mix.get("controls") else []
+    blocks += [frontier(mix)] if mix.get("frontier") else [beside_controls(mix)] if mix.get("controls") else []
     noisy = [("dropped", task) for task in mix.get("dropped_tasks") or []] + [
         ("flagged", t) for t in mix.get("flagged_tasks") or []
     ]
@@ -96,40 +94,41 @@ def sources_mixed(mix: Report) -> Table:
     ).first()
 
 
-def plane(mix: Report) -> Plane:
-    points = [
-        Point(
-            "chosen" if tilt["aversion"] == mix["aversion"] else "frontier",
-            f"aversion {tilt['aversion']:g}",
-            tilt["risk"],
-            tilt["distance"],
+def examples_of(mix: Report) -> list[Samples]:
+    """Documents of the cells with the largest weights."""
+    examples: Mapping[str, Sequence[Mapping[str, Any]]] = mix.get("examples") or {}
+    names = [str(s["source"]) for s in sorted(mix["sources"], key=lambda s: (-round(s["weight"], 12), s["source"]))]
+    groups = [
+        (name, [(str(e["uid"]), str(e["url"] or ""), str(e["text"] or "")) for e in examples[name]])
+        for name in names
+        if examples.get(name)
+    ]
+    more = f" (the first {MOST} of {len(groups):,} cells; report.json has all)" if len(groups) > MOST else ""
+    return [Samples(f"Documents of each cell{more}", groups[:MOST])] if groups else []
+
+
+def frontier(mix: Report) -> Table:
+    """Mixes by their aversion to risk, and those that nobody had to choose."""
+    rows = [
+        (
+            f"aversion {tilt['aversion']:g}" + (" (chosen)" if tilt["aversion"] == mix["aversion"] else ""),
+            str(tilt["largest"]),
+            as_percent(tilt["largest_weight"]),
+            *placed(tilt),
         )
         for tilt in mix["frontier"]
     ]
-    rows = [
-        (
-            point.name + (" (chosen)" if point.kind == "chosen" else ""),
-            str(tilt["largest"]),
-            as_percent(tilt["largest_weight"]),
-            *placed(point),
-        )
-        for point, tilt in zip(points, mix["frontier"], strict=True)
-    ]
-    controls = [
-        Point(str(name), str(name), control["risk"], control["distance"])
-        for name, control in (mix.get("controls") or {}).items()
-    ]
-    rows += [(point.name, "–", "–", *placed(point)) for point in controls]
+    rows += [(str(name), "–", "–", *placed(control)) for name, control in (mix.get("controls") or {}).items()]
     head = ("mix", "largest source", "its weight", "distance", "risk")
     note = (
         "Distance: how far the mix is from the best at every task. Risk: 1 where all sources weigh the same, "
         "more where few make up most."
     )
-    return Plane(points + controls, Table.of("Distance against risk", head, rows, 2, note=note))
+    return Table.of("Distance against risk", head, rows, 2, note=note)
 
 
-def placed(point: Point) -> tuple[str, str]:
-    return f"{point.distance:.4f}", f"{point.risk:.4f}"
+def placed(mix: Mapping[str, float]) -> tuple[str, str]:
+    return f"{mix['distance']:.4f}", f"{mix['risk']:.4f}"
 
 
 def beside_controls(mix: Report) -> Table:

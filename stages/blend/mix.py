@@ -165,7 +165,7 @@ class Mix(Global):
 
     @classmethod
     def figures(cls, report: Report) -> StageFigures | None:
-        return StageFigures("Mix", mix_figures(report), topic="mix") if "mix" in report else None
+        return StageFigures("Mix", mix_figures(report)) if "mix" in report else None
 
     @classmethod
     def token_counts(cls, report: Report) -> TokenCounts | None:

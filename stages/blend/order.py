@@ -133,9 +133,7 @@ class Order(Curriculum, Global):
 
     @classmethod
     def figures(cls, report: Report) -> StageFigures | None:
-        return (
-            StageFigures("Order of training", order_figures(report), topic="curriculum") if "order" in report else None
-        )
+        return StageFigures("Order of training", order_figures(report)) if "order" in report else None
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         sample = no_sample()

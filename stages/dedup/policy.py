@@ -78,7 +78,7 @@ class SurvivorPolicy(Global):
     def figures(cls, report: Report) -> StageFigures | None:
         if "clusters" not in report:
             return None
-        return StageFigures("Clusters of duplicates", duplicate_figures(report), topic="duplicates")
+        return StageFigures("Clusters of duplicates", duplicate_figures(report))
 
     def policy_columns(self, docs: pa.Table) -> PolicyColumns:
         columns: PolicyColumns = {}

@@ -245,7 +245,7 @@ class SiteBoilerplate(Global):
     def figures(cls, report: Report) -> StageFigures | None:
         if "examples" not in report:
             return None
-        return StageFigures("Boilerplate of sites", boilerplate_figures(report), topic="duplicates")
+        return StageFigures("Boilerplate of sites", boilerplate_figures(report))
 
 
 def summed(rows: pa.Table, in_order: bool = False) -> pa.Table:

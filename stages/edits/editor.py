@@ -182,4 +182,4 @@ def editor_figures(report: Report, prefix: str, title: str, facts: Sequence[tupl
         rows = [(reason.replace("_", " "), f"{count:,}", f"{count / asked:.1%}") for reason, count in refused]
         bars = relative([count for _, count in refused])
         blocks.append(Table.of("Answers refused, by reason", ("reason", "answers", "share"), rows, 1, bars))
-    return StageFigures(title, blocks, topic="")
+    return StageFigures(title, blocks)

@@ -19,7 +19,6 @@ from gristmill.stages.extract.gristmill import (
     gristmill,
     look_at,
     utf8,
-    visible_text,
 )
 from gristmill.stages.extract.metadata import absolute
 from gristmill.stages.read.charset import decode_html
@@ -70,12 +69,6 @@ def extract_blocks(html: bytes | str, charset: str | None = None) -> list[TextBl
     """Every block of text on a page: its tag, how probable it is that it belongs to the main text, and whether it was
     kept."""
     return blocks_of(look_at(utf8(html, charset)))
-
-
-def compare(html: bytes | str, url: str | None = None, charset: str | None = None) -> tuple[str, str]:
-    """What is extracted from a page, and all the text that it shows, side by side."""
-    data = utf8(html, charset)
-    return gristmill(data, url, "text").text, visible_text(look_at(data))
 
 
 def pdf_page(data: bytes, form: Form, limits: Limits | None = None, most_unread: float | None = None) -> Extracted:
@@ -183,6 +176,6 @@ def first_of(values: dict[str, str], names: tuple[str, ...]) -> str | None:
 
 
 __all__ = [
-    "ENGINES", "TextBlock", "Extracted", "absolute", "compare", "extract", "extract_blocks", "gristmill", "markup",
+    "ENGINES", "TextBlock", "Extracted", "absolute", "extract", "extract_blocks", "gristmill", "markup",
     "pdf_page", "utf8",
 ]  # fmt: skip

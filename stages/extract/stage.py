@@ -28,7 +28,7 @@ from gristmill.stages.extract.choices import (
     other_uids,
 )
 from gristmill.stages.extract.nesting import nests_deeper
-from gristmill.stages.figures import Block, FactList, PagePairs, Report, StageFigures
+from gristmill.stages.figures import FactList, Report, StageFigures
 from gristmill.stages.pdf.files import MOST_UNREAD, NEEDS_OCR, REASONS as PDF_REASONS, Limits
 from gristmill.stages.read.charset import Decoded, decode_page
 from gristmill.stages.read.payload import MARKUP, is_pdf, rows_of_markup
@@ -105,7 +105,6 @@ class Extract(Rewrite):
 
     needs: ClassVar[tuple[str, ...]] = ("html", "charset", "text", "url", "meta")
     costly: ClassVar[bool] = True
-    shows_pages: ClassVar[bool] = True
     _once = field_validator("views")(each_once)
 
     @property
@@ -120,13 +119,8 @@ class Extract(Rewrite):
 
     @classmethod
     def figures(cls, report: Report) -> StageFigures | None:
-        pages, noted = report.get("pages"), report.get("noted", {})
-        if noted.get("pdf_files"):
-            blocks: list[Block] = [FactList("PDF files", pdf_facts(noted))]
-            if pages:
-                blocks.append(PagePairs(pages))
-            return StageFigures("Pages, extracted and whole; PDF files", blocks)
-        return StageFigures("Pages, extracted and whole", [PagePairs(pages)]) if pages else None
+        noted = report.get("noted", {})
+        return StageFigures("PDF files", [FactList("", pdf_facts(noted))]) if noted.get("pdf_files") else None
 
     @model_validator(mode="after")
     def _engine_is_here(self) -> Extract:

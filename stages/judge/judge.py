@@ -83,7 +83,7 @@ class Judge(Annotate):
 
     @classmethod
     def figures(cls, report: Report) -> StageFigures | None:
-        return StageFigures("Scores", score_figures(report), topic="judges") if "scores" in report else None
+        return StageFigures("Scores", score_figures(report)) if "scores" in report else None
 
     def model_card(self) -> dict[str, Any] | None:
         """What the judge says of itself."""

@@ -88,7 +88,7 @@ class Label(Annotate):
 
     @classmethod
     def figures(cls, report: Report) -> StageFigures | None:
-        return StageFigures("Labels", score_figures(report), topic="judges") if "scores" in report else None
+        return StageFigures("Labels", score_figures(report)) if "scores" in report else None
 
     def model_card(self) -> dict[str, Any] | None:
         """What the judge says of itself."""

@@ -68,7 +68,7 @@ class LlmLabel(AsksModel):
     def figures(cls, report: Report) -> StageFigures | None:
         if "scores" not in report:
             return None
-        return StageFigures("Labels", [*score_figures(report), *asked_figures(report)], topic="judges")
+        return StageFigures("Labels", [*score_figures(report), *asked_figures(report)])
 
     def asking(self) -> ByTaxonomy:
         from gristmill.classifiers.rating.taxonomy import ByTaxonomy, taxonomy_of

@@ -195,7 +195,7 @@ class LlmScore(AsksModel):
         if fed:
             pairs = [(name.removeprefix(FED), f"{count:,} documents") for name, count in fed.items()]
             blocks = [*blocks, FactList("How requests were given to the engine", pairs)]
-        return StageFigures("Scores", blocks, topic="judges") if blocks or "scores" in report else None
+        return StageFigures("Scores", blocks) if blocks or "scores" in report else None
 
     def cost_ahead(self, documents: float, text_bytes: float) -> Cost:
         """Of one request a document; prices are the endpoint's own matter. Without a count, documents are as long as

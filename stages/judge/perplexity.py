@@ -110,7 +110,7 @@ class Perplexity(Annotate):
 
     @classmethod
     def figures(cls, report: Report) -> StageFigures | None:
-        return StageFigures("Losses", score_figures(report), topic="judges") if "scores" in report else None
+        return StageFigures("Losses", score_figures(report)) if "scores" in report else None
 
     def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         from gristmill.trainer.evaluation.evaluate import HeldOut

@@ -59,7 +59,7 @@ class Quantiles(Global):
 
     @classmethod
     def figures(cls, report: Report) -> StageFigures | None:
-        return StageFigures("Scores", score_figures(report), topic="judges") if "scores" in report else None
+        return StageFigures("Scores", score_figures(report)) if "scores" in report else None
 
     def columns_for(self, signal: str) -> tuple[str, ...]:
         return tuple(dict.fromkeys(("uid", signal, "tokens", "copies", *self.within)))

@@ -99,7 +99,7 @@ class SemanticDedup(SurvivorPolicy):
             ("pairs with near vectors", f"{near:,}"),
             ("refused for their words, numbers or names", f"{near - alike:,}"),
         ]
-        return StageFigures("Texts that say the same", [FactList("", pairs), *shown.blocks], topic="duplicates")
+        return StageFigures("Texts that say the same", [FactList("", pairs), *shown.blocks])
 
     def sign(self, docs: pa.Table) -> pa.Table:
         """Each document that has a vector and a cluster, at the bucket of its cluster."""

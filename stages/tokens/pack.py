@@ -179,7 +179,7 @@ class Pack(Global):
     def figures(cls, report: Report) -> StageFigures | None:
         if "packing" not in report:
             return None
-        return StageFigures("Rows and shards", packing_figures(report), topic="packing")
+        return StageFigures("Rows and shards", packing_figures(report))
 
     @classmethod
     def token_counts(cls, report: Report) -> TokenCounts | None:

@@ -158,7 +158,7 @@ class Tokenize(Global):
 
     @classmethod
     def figures(cls, report: Report) -> StageFigures | None:
-        return StageFigures("Tokens", tokenizer_figures(report), topic="tokens") if "tokenizer" in report else None
+        return StageFigures("Tokens", tokenizer_figures(report)) if "tokenizer" in report else None
 
     @classmethod
     def token_counts(cls, report: Report) -> TokenCounts | None:

@@ -15,38 +15,23 @@ from tests.pipeline.runs import go, save
 pytestmark = pytest.mark.run
 
 FICKLE = """
-import os, signal, time
+import os, signal
 from pathlib import Path
-from gristmill.stages.extract.stage import Extract
-from gristmill.stages.read.html import Html
-from gristmill.stages.stage import Annotate
+from gristmill.stages import Annotate, Rule, above
 
 
-class Fickle(Html):
-    '''Reads its file once, for the data. Read again, for the report, it does something else.'''
+class Fickle(Rule):
+    '''Drops long texts. Asked where that shows, for the report, it does something else.'''
 
-    second: str
-    marks: str
+    limits = (above("words", 3, "long"),)
+    deed: str
 
-    def read(self, file, origin):
-        mark = Path(self.marks) / self.second
-        again = mark.exists()
-        mark.touch()
-        if again and self.second == "raises":
-            raise KeyError("no second time")
-        if again and self.second == "has no memory":
-            raise MemoryError
-        if again and self.second == "dies":
+    def place(self, what, text):
+        if self.deed == "raises":
+            raise KeyError("no place")
+        if self.deed == "dies":
             os.kill(os.getpid(), signal.SIGKILL)
-        if again and self.second == "hangs":
-            time.sleep(600)
-        yield from super().read(file, origin)
-        if self.second == "is gone":
-            Path(file.name).unlink()
-
-
-class Impatient(Extract):
-    patience = 2.0
+        return 0, 1
 
 
 class Vandal(Annotate):
@@ -60,57 +45,41 @@ class Vandal(Annotate):
             path.write_bytes(b"no table")
         return {"done": batch.column("uid")}
 """
-FAULTS = ("raises", "has no memory", "dies", "hangs", "is gone", "is well")
-PAGE = "<html><body><p>A page about the old mill and its river, long enough to be taken for text. {}</p></body></html>"
+DEEDS = ("raises", "dies", "is well")
 
 
 def recipe(folder: Path) -> Path:
     (folder / "fickle.py").write_text(FICKLE)
-    (folder / "marks").mkdir()
     sources = []
-    for number, fault in enumerate(FAULTS):
-        (folder / f"in{number}").mkdir()
-        (folder / f"in{number}" / "page.html").write_text(PAGE.format(fault))
-        reader = f"{{path: in{number}, second: {fault}, marks: '{folder / 'marks'}'}}"
+    for number, deed in enumerate(DEEDS):
+        texts = [f"This text is too long for {deed}.", "This stays.", "Short."]
+        (folder / f"in{number}.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in texts))
         sources.append(
-            f"  s{number}: {{'fickle.py:Fickle': {reader}, stages: ['fickle.py:Impatient': {{name: e{number}}}]}}\n"
+            f"  s{number}: {{jsonl: {{path: in{number}.jsonl}},"
+            f" stages: ['fickle.py:Fickle': {{name: e{number}, deed: {deed}}}]}}\n"
         )
-    (folder / "in").mkdir()
-    (folder / "in" / "short.jsonl").write_text('{"text": "Short."}')
-    sources.append("  short: {jsonl: {path: in}}\n")
     vandal = f"'fickle.py:Vandal': {{rejects: '{folder / 'out' / 'stages' / 'keep_where' / 'rejects'}'}}"
     return save(
         folder / "r.yaml",
-        f"name: r\nsources:\n{''.join(sources)}stages: [keep_where: {{signal: words, at_least: 5}}, exact_dedup, {vandal}, write]\n",
+        f"name: r\nsources:\n{''.join(sources)}"
+        f"stages: [keep_where: {{signal: words, at_least: 2}}, exact_dedup, {vandal}, write]\n",
     )
 
 
-def test_a_page_that_does_not_survive_its_second_reading_costs_the_report_alone(tmp_path: Path) -> None:
+def test_samples_that_cannot_be_read_cost_the_report_alone(tmp_path: Path) -> None:
     file, out = recipe(tmp_path), tmp_path / "out"
     summary, _ = go(file, out, workers=2)
     assert summary.record.done
     assert json.loads((out / "run.json").read_text())["status"] == "done"
     texts = [row for path in (out / "write").glob("*.parquet") for row in pq.read_table(path)["text"].to_pylist()]
-    assert len(texts) == len(FAULTS)
-    reports = [json.loads((out / "stages" / f"e{n}" / "report.json").read_text()) for n in range(len(FAULTS))]
-    assert [len(report["pages"]) for report in reports] == [0, 0, 0, 0, 0, 1]
-    reasons = [" ".join(report.get("not_shown", [])) for report in reports]
-    for reason, words in zip(
-        reasons,
-        ("no second time", "MemoryError", "killed its worker", "took too long", "No such file", ""),
-        strict=True,
-    ):
-        assert words in reason if words else not reason
+    assert texts == ["This stays."]
+    reports = [json.loads((out / "stages" / f"e{n}" / "report.json").read_text()) for n in range(len(DEEDS))]
+    assert [sum(map(len, report["samples"].values())) for report in reports] == [1, 0, 1]
+    assert ["killed its worker" in " ".join(report.get("not_shown", [])) for report in reports] == [False, True, False]
     rules = json.loads((out / "stages" / "keep_where" / "report.json").read_text())
-    assert sum(rules["dropped"].values()) == 1 and not rules["samples"]
+    assert sum(rules["dropped"].values()) == 3 and not rules["samples"]
     assert rules["not_shown"][0].startswith("rejects: ")
-    page = (out / "report.html").read_text()
-    assert page.count("Not shown: pages:") == 5
-    (tmp_path / "in4" / "page.html").write_text(PAGE.format(FAULTS[4]))
-    again, anew = go(file, out, workers=2)  # tries again, but not what nothing survives
-    assert again.record.done
-    assert sorted(name for name, kind in anew if kind == "pages") == ["s0", "s1", "s4"]
-    assert {kind for _, kind in anew} == {"pages", "rules"}  # a rule's file is written again
+    assert (out / "report.html").read_text().count("Not shown: rejects:") == 2
 
 
 def test_a_survey_that_fails_costs_the_report_its_thresholds_alone(

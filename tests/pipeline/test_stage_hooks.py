@@ -24,11 +24,6 @@ from gristmill.pipeline.report_data.figures import kept_figures
 from gristmill.stages.figures import (
     Block,
     FactList,
-    HeatCell,
-    HeatMap,
-    PagePairs,
-    Plane,
-    Point,
     Samples,
     Sentence,
     StageFigures,
@@ -87,14 +82,11 @@ class LengthClasses(Global):
             return None
         rows = [(f"up to {width}", str(count)) for width, count in report["lengths"].items()]
         table = Table.of("Words <of> documents", ("words", "documents"), rows)
-        return StageFigures("How long documents are", [FactList("", [("words", str(report["words"]))]), table], topic=TOPIC)
+        return StageFigures("How long documents are", [FactList("", [("words", str(report["words"]))]), table])
 
     @classmethod
     def token_counts(cls, report):
         return TokenCounts({"notes": report["words"]}) if "words" in report else None
-
-
-TOPIC = "tokens"
 """
 RECIPE = """
 name: hooks
@@ -141,7 +133,7 @@ def check_what_is_seen(out: Path) -> None:
     page = (out / "report.html").read_text()
     assert build_report(RunFolder(out)) == page
     assert page.count("Words &lt;of&gt; documents") == 2  # its caption, and its label
-    assert page.index('<h2 id="topic-tokens">') < page.index("How long documents are") and "Words <of>" not in page
+    assert "How long documents are" in page and "Words <of>" not in page
     assert overview(RunFolder(out)).funnel.levels[-1].tokens == 11
 
 
@@ -189,13 +181,12 @@ def test_figures_do_not_count_in_fingerprints() -> None:
 def test_every_block_goes_into_report_json_and_back() -> None:
     table = Table.of("t", ("a", "b"), [("x", "1")], bars=[0.5], note="n")
     blocks: list[Block] = [
-        FactList("t", [("a", "b")]), Warnings(["w"]), table, Plane([Point("chosen", "p", 0.5, 0.25)], table), Sentence("s"),
+        FactList("t", [("a", "b")]), Warnings(["w"]), table, Sentence("s"),
         count_bars("c", "h", [("a", 1)], 2),
-        TextPair("1", None, "a", "2", None, "b", "0.900"), PagePairs([{"uid": "1"}]),
-        HeatMap("t", "b", "a", ["x"], ["y"], [HeatCell("x", "y", 1, ("1 %", "2×"), "w")]),
+        TextPair("1", None, "a", "2", None, "b", "0.900"),
         Samples("t", [("x", [("1", "https://a.example", "text")])]),
     ]  # fmt: skip
-    figures = StageFigures("title", blocks, "mix")
+    figures = StageFigures("title", blocks)
     again = StageFigures.from_data(json.loads(json.dumps(figures.as_data())))
     assert json.dumps(again.as_data()) == json.dumps(figures.as_data())
     assert [type(block) for block in again.blocks] == [type(block) for block in blocks]
@@ -212,7 +203,7 @@ def test_only_stages_from_outside_leave_their_figures_in_report_json() -> None:
     report = {"clusters": [[2, 3]]}
     assert kept_figures(ExactDedup, report) == {}
     kept = kept_figures(Own, report)
-    assert kept["figures"]["topic"] == "duplicates"
+    assert kept["figures"]["title"] == "Clusters of duplicates"
     assert kept["token_counts"] == {"by_source": {"a": 1}, "bytes_per_token": {"a": 4.0}}
 
 

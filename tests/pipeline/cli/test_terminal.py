@@ -162,7 +162,7 @@ def test_tables_fit_and_keep_numbers_and_names_whole(width: int) -> None:
     assert ("something" in "".join(lines)) == (width >= 60)
 
 
-def test_a_column_wraps_where_it_costs_the_fewest_lines() -> None:
+def test_the_widest_column_wraps() -> None:
     rows = [("first", "", " ".join(["many"] * 16)), *((f"row {n}", f"five words in row {n}", "") for n in range(6))]
     lines = shown(TerminalTable.of("a title", ("row", "why", "more"), rows, words=3), 60)
     assert len(lines) == 2 + 3 + 6 and max(map(len, lines)) <= 60

@@ -17,7 +17,6 @@ import psutil
 import pytest
 
 from gristmill.pipeline import processes
-from gristmill.pipeline.demo.crawl import write_crawl
 from gristmill.pipeline.engine import cluster
 from gristmill.pipeline.engine.cluster import Where, connected
 from tests.pipeline.crawls import RUN
@@ -166,14 +165,6 @@ def test_a_run_with_nothing_to_do_has_no_template(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(processes, "start_fork_server", never)
     again, anew = go(recipe, out)
     assert again.worked == 0 and not anew
-
-
-def test_pages_for_the_report_are_looked_at_by_a_worker_along_with_other_tasks(tmp_path: Path) -> None:
-    write_crawl(tmp_path)
-    _, anew = go(save(tmp_path / "p.yaml", PAGES), tmp_path / "out")
-    assert anew["crawl", "pages"] == 1
-    _, anew = go(save(tmp_path / "p.yaml", PAGES), tmp_path / "out")
-    assert not anew
 
 
 def test_without_the_dashboards_package_there_is_no_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,11 +45,18 @@ class Opened:
         return int(self.page.evaluate("document.documentElement.scrollWidth - window.innerWidth"))
 
 
-def chromium_path() -> str:
-    found = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    if not found:
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """A browser that finds no other host than this one."""
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install playwright)")
+    path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    if not path:
         pytest.skip("no Chromium is here (apt-get install chromium, or say where in CHROMIUM)")
-    return found
+    with api.sync_playwright() as playwright:
+        arguments = ["--no-sandbox", "--host-resolver-rules=MAP *.invalid 127.0.0.1"]
+        browser = playwright.chromium.launch(executable_path=path, args=arguments)
+        yield browser
+        browser.close()
 
 
 def axe_core() -> str:
@@ -67,9 +74,7 @@ def axe_core() -> str:
 @contextmanager
 def opened(path: Path, width: int = 1440, scheme: str = "light", strict: bool = True) -> Iterator[Opened]:
     """The page of a file. `strict` False lifts its Content-Security-Policy, so that axe-core may run."""
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install playwright)")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium_path(), args=["--no-sandbox"])
+    with chromium() as browser:
         context = browser.new_context(
             viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=not strict
         )
@@ -81,4 +86,3 @@ def opened(path: Path, width: int = 1440, scheme: str = "light", strict: bool = 
         found.page.goto(path.resolve().as_uri())
         found.page.wait_for_load_state("networkidle")
         yield found
-        browser.close()

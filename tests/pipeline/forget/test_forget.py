@@ -53,7 +53,7 @@ def check_whole(out: Path) -> None:
 
 def test_a_public_summary_goes_with_them(out: Path) -> None:
     _, files = write_summary(RunFolder(out), "eu")
-    assert len(files) == 4 and all((out / file).exists() for file in files)
+    assert len(files) == 2 and all((out / file).exists() for file in files)
     assert ask(out, f"{documents(out)[0]['uid']:016x}")["documents"] == 1
     assert not any((out / file).exists() for file in files)
     check_whole(out)
@@ -311,15 +311,15 @@ def test_what_is_refused(out: Path) -> None:
 
 
 def test_pages_and_reports_of_a_crawl(tmp_path: Path) -> None:
-    """Pages have no text when they are read; samples of pages and of near duplicates stand in reports."""
+    """Pages have no text when they are read; samples of near duplicates stand in reports."""
     write_crawl(tmp_path)
     recipe = save(tmp_path / "r.yaml", (tmp_path / "demo.yaml").read_text().split("  - tokenize")[0])
     go(recipe, tmp_path / "out")
     out = tmp_path / "out"
     told = json.loads((out / "stages/minhash_dedup/report.json").read_text())["examples"]
-    pages = json.loads((out / "stages/extract/report.json").read_text())["pages"]
-    assert told and pages
-    gone = {told[0]["uid"], told[0]["like"], pages[0]["uid"]}
+    page = min(row["uid"] for row in documents(out))
+    assert told
+    gone = {told[0]["uid"], told[0]["like"], f"{page:016x}"}
     story = history(RunFolder(out), told[0]["uid"])
     [(path, place)] = [(span.path, span.offset) for span in story.read_from]
     assert story.url is not None and place is not None
@@ -334,7 +334,7 @@ def test_pages_and_reports_of_a_crawl(tmp_path: Path) -> None:
     assert len(report["examples"]) < len(told)
     left = {row["uid"] for row in documents(out)}
     summary, anew = go(recipe, out)
-    assert anew and places(contents(out), theirs) == {}, "readers leave them out of pages too"
+    assert anew and places(contents(out), theirs) == {}, "readers leave them out"
     assert summary.record.to_json()["stages"][0]["dropped"]["forgotten"] == len(gone)
     came = {f"{row['uid']:016x}" for row in documents(out) if row["uid"] not in left}
     assert came <= set(receipt["may_return"])

@@ -96,17 +96,8 @@ def test_sizes_in_all_are_compared_only_where_the_share_of_the_input_is_told() -
     assert far({"documents": 1_000, "tokens": 400_000}, CRAWL, rule(10_000, 9_000)) == ["in all, tokens a document"]
 
 
-def test_text_that_a_step_dropped_is_compared_as_text() -> None:
-    published = {"steps": {"rule": {"dropped_text": 0.5, "source": "table 2"}}}
-    (seen,) = found(published, CRAWL, rule(10_000, 4_000))
-    assert (seen.measure, seen.published, seen.source) == ("dropped, text", 0.5, "table 2")
-    assert seen.ours == pytest.approx(0.6) and not seen.far
-    assert found(published, CRAWL, rule(10_000, 1_000))[0].far
-
-
-def test_a_step_that_nobody_published_has_a_line_and_no_alarm() -> None:
-    (seen,) = found({}, CRAWL, rule(10_000, 4_000))
-    assert (seen.published, seen.ours, seen.far) == (None, 0.6, False)
+def test_of_a_step_that_nobody_published_nothing_is_told() -> None:
+    assert found({}, CRAWL, rule(10_000, 4_000)) == []
     assert beside_published(RunRecord(), Funnel.of(RunRecord(), {})) == []
 
 

@@ -190,31 +190,20 @@ def test_of_a_run_in_an_object_store_every_byte_is_checked_where_asked(run: Path
     far.put(str(run), "/read", recursive=True)
     ask = CliRunner().invoke
     fine = ask(app, ["maintain", "verify", "memory://read", "--read"])
-    assert fine.exit_code == 0 and fine.output.count("all as written") == 3, fine.output
+    assert fine.exit_code == 0 and "all as written" in fine.output, fine.output
     alone = ask(app, ["maintain", "verify", "memory://read/shards/64", "--read"])
-    assert alone.exit_code == 0 and alone.output.count("all as written") == 1
-    alone = ask(app, ["maintain", "verify", "memory://read/shards/64"])
-    assert alone.exit_code == 0 and alone.output.count("all there, of the written lengths") == 1
+    assert "are read from a local folder" in str(alone.exception)
     shards = [name for name in sorted(far.find("/read/shards/64")) if name.endswith(".arrow")]
     texts = next(name for name in sorted(far.find("/read/partitions")) if name.endswith(".documents.parquet"))
     for name in (shards[0], texts):  # the length stays
         content = far.cat(name)
         far.pipe(name, content[:5000] + bytes([content[5000] ^ 1]) + content[5001:])
-    far.mv(shards[0], "/read/shards/64/more.arrow")
-    broken = ask(app, ["maintain", "verify", "memory://read"])
-    assert isinstance(broken.exception, RunFailed)
-    assert "missing, the index says" in broken.output and "more.arrow: lies among the shards" in broken.output
+    assert ask(app, ["maintain", "verify", "memory://read"]).exit_code == 0
+    far.rm(shards[1])
     broken = ask(app, ["maintain", "verify", "memory://read", "--read"])
     assert isinstance(broken.exception, RunFailed)
-    for said in (
-        f"{texts.removeprefix('/read/')}: its content is not what was written",
-        f"{Path(shards[0]).name}: missing, but the index lists it",
-        "more.arrow: lies among the shards, but the index does not list it",
-    ):
-        assert said in broken.output, broken.output
-    far.mv("/read/shards/64/more.arrow", shards[0])
-    broken = ask(app, ["maintain", "verify", "memory://read/shards/64", "--read"])
-    assert "the file was changed after it was written" in broken.output, broken.output
+    for name, what in ((texts, "its content is not"), (shards[0], "its content is not"), (shards[1], "is gone")):
+        assert f"{name.removeprefix('/read/')}: {what}" in broken.output, broken.output
     far.rm("/read", recursive=True)
 
 

@@ -20,8 +20,6 @@ from gristmill.pipeline.look.funnel import Funnel, Volume, Volumes
 from gristmill.pipeline.look.overview import overview
 from gristmill.pipeline.look.run_folder import RunFolder, Told
 from gristmill.pipeline.recipe import recipe as recipes
-from gristmill.pipeline.report.build import report_of
-from gristmill.pipeline.report.run_sections import ReportData
 from gristmill.pipeline.run.estimate import estimate
 from gristmill.pipeline.store.counts import MOST, SlowDocument, Slowest
 from gristmill.pipeline.store.run_records import RunRecord
@@ -125,16 +123,6 @@ def test_a_mix_of_sources_says_what_it_drew_and_one_of_buckets_waits_for_packing
     found = left_after(stages, {"tokenize": TOKENIZED, "mix": mixed, "pack": packed})
     assert whole(found["mix"]) == Volume(3500, tokens, tokens is not None)
     assert whole(found["pack"]) == Volume(3500, 505, True)
-
-
-def test_a_run_of_an_earlier_version_has_no_text_and_is_shown() -> None:
-    old = [
-        {**its, "sources": {s: {"docs_in": c["docs_in"], "kept": c["kept"]} for s, c in its["sources"].items()}}
-        for its in ENTRIES
-    ]
-    old = [{key: value for key, value in its.items() if key != "text_bytes"} for its in old]
-    assert [whole(left) for left in left_after(old, {}).values()] == [Volume()] * 5
-    assert "not measured" in report_of(ReportData(RunRecord.from_json({"name": "old", "stages": old}), {}))
 
 
 @pytest.mark.parametrize("rejects", ["{keep: 1, text: true}", "{keep: 0}"])

@@ -1,4 +1,4 @@
-"""`tune` and `explore` on a cell: documents by values of their signals."""
+"""`tune` on a cell: documents by values of their signals."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.explore.search import BadRequest, Deadline, Searcher, query_of
 from gristmill.pipeline.look.run_folder import RunFolder
-from gristmill.pipeline.look.tune import Change, recipe_lines, tune
-from gristmill.pipeline.look.where import conditions_of
+from gristmill.pipeline.look.tune import Change, conditions_of, recipe_lines, tune
 from tests.pipeline.runs import go, save
 
 TOPICS = ["science", "art, music", None]
@@ -85,31 +83,3 @@ def test_any_text_is_conditions_or_a_complaint(text: str) -> None:
     except ValueError:
         return
     assert all(name and isinstance(value, str) for name, value in conditions.items()) and len(conditions) <= 8
-
-
-def test_explore_lists_a_cell_whatever_file_its_signals_lie_in(out: Path) -> None:
-    snapshot = RunFolder(out, lenient=True)
-    searcher = Searcher()
-
-    def listed(kind: str, where: str) -> list[str]:
-        query = query_of(kind, {"where": where}, snapshot)  # type: ignore[arg-type]
-        hits, place = [], 0
-        while True:
-            page = searcher.search(snapshot, query, Deadline(30), place)
-            assert not page.troubles
-            hits += [str(hit.uid) for hit in page.hits]
-            if page.ended:
-                return hits
-            place = page.after
-
-    whole = listed("documents", "")
-    cells = [listed("documents", where) for where in ("topic=science", '"topic=art, music"', "topic=(none)")]
-    assert [len(cell) for cell in cells] == [70] * 3 and sorted(uid for cell in cells for uid in cell) == sorted(whole)
-    bucket = listed("documents", "topic=science, quality_bucket=2")  # one beside the other
-    assert 0 < len(bucket) < 70 and {*bucket} < {*cells[0]}
-    gone = listed("rejects", "topic=science")
-    assert 0 < len(gone) < 70 and {*gone} < {*cells[0]}
-    with pytest.raises(BadRequest, match="SIGNAL=VALUE"):
-        query_of("documents", {"where": "science"}, snapshot)
-    page = searcher.search(snapshot, query_of("documents", {"where": "topics=a"}, snapshot), Deadline(30), 0)
-    assert not page.hits and "no signal topics" in page.troubles[0]

@@ -47,26 +47,15 @@ def test_before_a_mix_a_document_is_on_the_side_on_which_it_came_to_it(mixed: tu
     fates = [rejected_of(out) for out in mixed]
     found = compare(*map(RunFolder, mixed))
     assert found.documents is not None and found.unlike == [] and found.documents.before_mix
-    before, drawn, end = found.documents.sides[-1], found.documents.drawn[-1], found.documents.end
+    before = found.documents.sides[-1]
     dropped = [{uid for uid, (stage, _) in its.items() if stage != "mix"} for its in fates]
-    left_out = [{uid for uid, (stage, _) in its.items() if stage == "mix"} for its in fates]
+    assert all(any(stage == "mix" for stage, _ in its.values()) for its in fates)
     both = read_of(mixed[0]) - dropped[0] - dropped[1]
     assert (before.only_a, before.only_b) == (
         len(dropped[1] - dropped[0]),
         len(dropped[0] - dropped[1]),
     ) and before.only_a > 20
-    assert (
-        before.both_kept == len(both) == drawn.both_kept + drawn.changed + drawn.both_gone
-        and left_out[0]
-        and left_out[1]
-    )
-    assert drawn.only_a == len(both & left_out[1] - left_out[0]) and drawn.both_gone == len(
-        both & left_out[0] & left_out[1]
-    )
-    runs = [one.overview.totals.kept for one in found.runs]
-    assert [end.both_kept + end.only_a, end.both_kept + end.only_b] == runs and runs[
-        0
-    ] < before.both_kept + before.only_a
+    assert before.both_kept == len(both) and found.runs[0].overview.totals.kept < before.both_kept + before.only_a
     way = found.documents.ways[0]
     assert (way.a, way.b, way.documents, way.dropped_by) == (
         "reached the mix",
@@ -78,9 +67,9 @@ def test_before_a_mix_a_document_is_on_the_side_on_which_it_came_to_it(mixed: tu
     smallest = sorted(uid for uid in dropped[1] - dropped[0] if fates[1][uid][1] == "too_few_words")
     assert [int(one.uid, 16) for one in way.examples] == smallest[: join.SAMPLES]
     html = page_of(found)
-    assert html.index("changed sides before the mix") < html.index("What the mix drew") < html.index('id="funnel"')
+    assert html.index("changed sides before the mix") < html.index('id="funnel"')
     said = CliRunner().invoke(app, ["report", *map(str, mixed)], env={"COLUMNS": "200"}).output
-    assert f"{before.changed} documents changed sides before the mix" in said and "that came to it in both runs" in said
+    assert f"{before.changed} documents changed sides before the mix" in said
 
 
 def rejected_of(out: Path) -> dict[int, tuple[str, str]]:
@@ -104,25 +93,18 @@ def read_of(out: Path) -> set[int]:
 def test_the_funnel_has_text_and_tokens(mixed: tuple[Path, Path]) -> None:
     """Of all sources together, as each run's own overview has them."""
     found = compare(*map(RunFolder, mixed))
-    table = funnel(found).tables[0]
-    assert [column.group for column in table.columns][1::3] == ["documents", "text", "tokens"] and "~" in table.note
-    rows = {row[0]: row for row in table.rows}
+    text, tokens, _ = ({row[0]: row[1:] for row in table.rows} for table in funnel(found).folded)
+    assert "~" in funnel(found).folded[1].note
     for side, seen in enumerate(run.overview for run in found.runs):
-        row = rows["mix"]
-        assert (
-            row[4 + side] == as_bytes(seen.totals.text_bytes)
-            and row[7 + side] == as_tokens(seen.totals.tokens, True) != "–"
-        )
+        assert text["mix"][side] == as_bytes(seen.totals.text_bytes)
+        assert tokens["mix"][side] == as_tokens(seen.totals.tokens, True) != "–"
         levels = [level for level in seen.funnel.levels if level.stage == "gopher_quality"]
-        assert len(levels) == 2 and rows["gopher_quality"][4 + side] == as_bytes(
-            sum(level.text_bytes or 0 for level in levels)
-        )
-        assert rows["gopher_quality"][7 + side].startswith("~")
+        assert len(levels) == 2
+        assert text["gopher_quality"][side] == as_bytes(sum(level.text_bytes or 0 for level in levels))
+        assert tokens["gopher_quality"][side].startswith("~")
         until = [level.stage for level in seen.funnel.levels].index("repair")  # which books alone pass
         crawl = [level for level in seen.funnel.levels[:until] if level.source == "crawl"][-1]
-        assert rows["repair"][4 + side] == as_bytes(
-            (crawl.text_bytes or 0) + (seen.funnel.levels[until].text_bytes or 0)
-        )
+        assert text["repair"][side] == as_bytes((crawl.text_bytes or 0) + (seen.funnel.levels[until].text_bytes or 0))
     b = plain(found)["b"]
     drawn = sum(level["tokens"] for level in b["funnel"] if level["stage"] == "mix")
     assert drawn == b["totals"]["tokens"] == found.runs[1].overview.totals.tokens
@@ -149,13 +131,3 @@ def test_a_phone_shows_every_number_without_scrolling(tmp_path: Path, mixed: tup
 
 
 BEYOND = """[...document.querySelectorAll('.scroll')].filter(its => its.scrollWidth > its.clientWidth).map(its => its.getAttribute('aria-label'))"""
-
-
-def test_paper_shows_what_is_folded(tmp_path: Path, mixed: tuple[Path, Path]) -> None:
-    page = tmp_path / "compare.html"
-    page.write_text(page_of(compare(*map(RunFolder, mixed))), encoding="utf-8")
-    with opened(page) as found:
-        folded = found.page.locator("details:not([open]) table").first
-        assert folded.count() == 1 and not folded.is_visible()
-        found.page.emulate_media(media="print")
-        assert folded.bounding_box()["height"] > 100

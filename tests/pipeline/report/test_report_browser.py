@@ -1,13 +1,8 @@
 """The report in a real browser: no request, no error, hostile text stays text, sliders say what `tune` says, axe finds
-nothing serious.
-
-Needs Chromium and playwright; axe-core is looked for at GRISTMILL_AXE (axe.min.js of the npm package) or in
-node_modules, and only its test is skipped without it.
-"""
+nothing serious."""
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,36 +14,13 @@ from gristmill.pipeline.look.run_folder import RunFolder
 from gristmill.pipeline.look.tune import tune
 from gristmill.pipeline.report import build_report
 from gristmill.pipeline.report_data import survey as survey_module
-from gristmill.pipeline.report_data.histograms import places_of_cut
+from gristmill.pipeline.report_data.histograms import SignalCounts
 from gristmill.pipeline.report_data.survey import survey_segments
 from gristmill.pipeline.store.storage import Store
+from tests.pipeline.explore.chromium_pages import axe_core, chromium
 from tests.pipeline.report import surveyed
 
-CHROMIUM = next(
-    (
-        path
-        for path in (os.environ.get("CHROMIUM", ""), "/usr/bin/chromium", "/usr/bin/chromium-browser")
-        if path and Path(path).exists()
-    ),
-    None,
-)
-AXE = next(
-    (
-        path
-        for path in (
-            os.environ.get("GRISTMILL_AXE", ""),
-            os.environ.get("AXE_CORE", ""),
-            "node_modules/axe-core/axe.min.js",
-        )
-        if path and Path(path).exists()
-    ),
-    None,
-)
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install '.[dev]')")
-pytestmark = [
-    pytest.mark.run,
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium at /usr/bin/chromium; set CHROMIUM to one"),
-]
+pytestmark = pytest.mark.run
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +30,8 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as play:
-        started = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with chromium() as started:
         yield started
-        started.close()
 
 
 class Opened:
@@ -80,11 +50,10 @@ class Opened:
         )
         self.page.goto((out / "report.html").as_uri())
 
-    def move(self, segment: int, k: int, place: float) -> None:
-        """The slider, to a place on the scale of its histogram."""
+    def move(self, segment: int, k: int, stop: int) -> None:
+        """The slider, to one of its stops."""
         self.page.locator(f"#cut-{segment}-{k}").evaluate(
-            "(e, at) => { e.dispatchEvent(new Event('pointerdown')); e.value = at; e.dispatchEvent(new Event('input', {bubbles: true})); }",
-            round(10_000 * place),
+            "(e, at) => { e.value = at; e.dispatchEvent(new Event('input', {bubbles: true})); }", stop
         )
 
     def type(self, segment: int, k: int, value: object) -> str:
@@ -115,9 +84,9 @@ class Opened:
         }
 
 
-def place_of(survey: dict[str, Any], k: int, at: int) -> float:
+def stop_of(survey: dict[str, Any], k: int, at: int) -> int:
     cut = survey["cuts"][k]
-    return float(places_of_cut(survey["signals"][cut["signal"]], cut["side"])[at])
+    return SignalCounts(**survey["signals"][cut["signal"]]).place(at, cut["side"])
 
 
 @pytest.fixture
@@ -145,7 +114,7 @@ def test_a_slider_says_what_tune_says(opened: Opened, out: Path) -> None:
     for k in range(0, len(survey["cuts"]), 5):
         cut, edges = survey["cuts"][k], surveyed.edges(survey, survey["cuts"][k])
         at = next(at for at in range(len(edges) // 3, len(edges)) if at != cut["at"] and edges[at] >= 0)
-        opened.move(0, k, place_of(survey, k, at))
+        opened.move(0, k, stop_of(survey, k, at))
         value = int(edges[at]) if edges[at].is_integer() else edges[at]
         answer = tune(RunFolder(out), [f"{cut['stage']}.{cut['field']}={value}"])
         shown = opened.then()
@@ -179,7 +148,7 @@ def test_several_sliders_agree_with_tune_where_the_sample_is_all(opened: Opened,
         k = place[stage, field]
         edges = surveyed.edges(survey, survey["cuts"][k])
         at = min(range(len(edges)), key=lambda at: abs(edges[at] - wanted))
-        opened.move(0, k, place_of(survey, k, at))
+        opened.move(0, k, stop_of(survey, k, at))
         settings.append(f"{stage}.{field}={edges[at]:g}")
     answer = tune(RunFolder(out), settings)
     assert opened.totals()["documents"] == answer.total.after != answer.total.before
@@ -203,7 +172,7 @@ def test_a_sample_that_is_not_all_is_off_by_no_more_than_its_error_allows(
                 range(len(edges)),
                 key=lambda at: abs(edges[at] - {"min_words": 60, "min_mean_word_length": 3.5}[cut["field"]]),
             )
-            found.move(0, k, place_of(survey, k, at))
+            found.move(0, k, stop_of(survey, k, at))
             settings.append(f"{cut['stage']}.{cut['field']}={edges[at]:g}")
     answer, cells = (
         tune(RunFolder(out), settings),
@@ -226,13 +195,8 @@ def test_the_keyboard_moves_a_slider_and_the_skip_link_comes_first(opened: Opene
     opened.page.keyboard.press("ArrowRight")
     after = slider.get_attribute("aria-valuetext")
     assert after != before and opened.page.locator("#answer").is_visible()
-    slider.evaluate(
-        "e => { e.value = Number(e.value) + 1; e.dispatchEvent(new Event('input', {bubbles: true})); }"
-    )  # as a screen reader does
-    assert slider.get_attribute("aria-valuetext") not in (before, after)
-    slider.evaluate("e => { e.value = Number(e.value) + 1; e.dispatchEvent(new Event('input', {bubbles: true})); }")
     opened.page.keyboard.press("Home")
-    assert int(slider.input_value()) < 300
+    assert int(slider.input_value()) <= 2
 
 
 def test_the_readme_s_own_number_can_be_typed_and_what_is_not_counted_goes_to_the_nearest(
@@ -294,21 +258,18 @@ def test_on_a_phone_no_table_hides_a_column_and_the_panel_leaves_most_of_the_scr
 def test_nothing_is_wider_than_the_screen(browser: Any, out: Path, width: int) -> None:
     found = Opened(browser, out, width)
     found.page.evaluate("document.querySelectorAll('details').forEach(its => { its.open = true; })")
-    found.move(0, 0, 0.02)
+    found.move(0, 0, 4)
     assert found.page.evaluate("document.documentElement.scrollWidth") <= width
     found.context.close()
     assert found.wrong == []
 
 
-@pytest.mark.skipif(
-    AXE is None, reason="axe-core is not here: npm pack axe-core, and set GRISTMILL_AXE to its axe.min.js"
-)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_fault(browser: Any, out: Path, scheme: str) -> None:
     found = Opened(browser, out, bypass_csp=True, color_scheme=scheme)
     found.page.evaluate("document.querySelectorAll('details').forEach(its => { its.open = true; })")
-    found.move(0, 0, 0.02)
-    found.page.evaluate(Path(str(AXE)).read_text("utf-8"))
+    found.move(0, 0, 4)
+    found.page.evaluate(axe_core())
     faults = found.page.evaluate("axe.run()")["violations"]
     found.context.close()
     assert [(its["impact"], its["id"], its["nodes"][0]["html"]) for its in faults] == []

@@ -41,7 +41,6 @@ KINDS = {
         ("gristmill.pipeline.shuffle.shuffle",),
         ("shuffle",),
     ),
-    "pages": (("gristmill.pipeline.report_data.pages",), ("pages",)),
     "job": (("gristmill.pipeline.ablate.work",), ("training", "measuring")),
 }
 # What a task imports and no result hangs on, with all that only these import; a new module belongs here or in
@@ -241,7 +240,6 @@ def test_every_kind_of_task_is_looked_at() -> None:
     entries = {name for begins, _ in KINDS.values() for name in begins}
     assert {
         worker.run_round.__module__,
-        worker.run_pages.__module__,
         worker.run_map_task.__module__,
         worker.run_conform_task.__module__,
     } <= entries

@@ -18,7 +18,7 @@ from gristmill.kernels.html.names import KIND_OF, KNOWN, META_NAMES
 from gristmill.stages.documents import Collector
 from gristmill.stages.extract import metadata
 from gristmill.stages.extract.choices import REASONS
-from gristmill.stages.extract.engines import compare, extract, extract_blocks
+from gristmill.stages.extract.engines import extract, extract_blocks
 from gristmill.stages.extract.gristmill import is_utf8, look_at, no_page, utf8
 from gristmill.stages.extract.stage import Extract
 
@@ -51,11 +51,6 @@ def test_blocks_say_what_was_made_of_them():
     )
     assert not next(b for b in blocks if b.text == "Sport").kept
     assert all(0 <= b.probability <= 1 for b in blocks)
-
-
-def test_extracted_and_visible_text_side_by_side():
-    extracted, visible = compare(ARTICLE)
-    assert "Impressum" in visible and "Impressum" not in extracted and extracted == extract(ARTICLE).text
 
 
 def test_json_ld_speaks_first():
