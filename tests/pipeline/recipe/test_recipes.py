@@ -102,10 +102,9 @@ def test_a_recipe_parses_and_every_signal_is_measured(name):
 
 
 def test_there_is_a_test_for_every_recipe():
-    assert (
-        sorted(path.stem for path in RECIPES.glob("*.yaml")) == sorted(NAMES + MIXES + ON_PAGES)
-        and sorted(ORDERS) == sorted(NAMES)
-    )
+    assert sorted(path.stem for path in RECIPES.glob("*.yaml")) == sorted(NAMES + MIXES + ON_PAGES) and sorted(
+        ORDERS
+    ) == sorted(NAMES)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
