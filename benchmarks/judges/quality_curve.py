@@ -20,8 +20,6 @@ without distillation. They are compared on `--neural-texts` of the texts. `--jud
 import argparse
 import json
 import os
-import platform
-import re
 import sys
 import tempfile
 import time
@@ -39,6 +37,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.races import processor
 from gristmill.classifiers.judge import Head, Judge
 from gristmill.classifiers.teaching.distil import DistilRecipe, Train, lesson_of
 from gristmill.classifiers.training_sets import held_out, labelled_texts
@@ -313,9 +312,8 @@ def run(args: argparse.Namespace) -> None:
     import torch
 
     where = torch.cuda.get_device_name() if args.device == "cuda" else "cpu"
-    processor = next(iter(re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())), platform.machine())
     names = ("torch", "numba", "numpy", "pyarrow", "floret", "scikit-learn")
-    say("machine", device=where, processor=processor, versions={name: version(name) for name in names})
+    say("machine", device=where, processor=processor(), versions={name: version(name) for name in names})
     curve = Curve(args)
     wanted = [part for part in args.only.split(";") if part]
 

@@ -35,6 +35,7 @@ Averaging = Callable[[Offsets, Array, Array, Array], None]
 
 REMEMBERED_BYTES = 2 << 20  # of word sums, while a column is read; more of them do not stay near the processor
 LONGEST_REMEMBERED = 64  # bytes; longer tokens seldom come twice
+BYTES_OF_A_WORD = 4  # at least, of most texts
 SLICE = 2048  # texts whose sums are held at a time
 
 
@@ -74,7 +75,9 @@ def predict(model: Model, data: Bytes, offsets: Offsets, wanted: Array, top: int
     have none."""
     count, top = len(offsets) - 1, min(top, model.labels)
     labels, scores = np.empty((count, top), np.int32), np.empty((count, top), np.float32)
-    average = _by_words(model, data) if only_words(model) else _by_subwords(model, data)
+    average = (
+        _by_words(model, data) if only_words(model) else _by_subwords(model, data, int(np.diff(offsets)[wanted].sum()))
+    )
     hidden, rows = np.empty((min(count, SLICE), model.dim), np.float32), np.empty(min(count, SLICE), np.int64)
     for start in range(0, count, SLICE):
         end = min(start + SLICE, count)
@@ -99,8 +102,10 @@ def _by_words(model: Model, data: Bytes) -> Averaging:
     return average
 
 
-def _by_subwords(model: Model, data: Bytes) -> Averaging:
-    remembered = max(64, 1 << (REMEMBERED_BYTES // (4 * model.dim)).bit_length() - 1)
+def _by_subwords(model: Model, data: Bytes, size: int) -> Averaging:
+    """`size` is the bytes of the texts: of few, fewer words are remembered, for memory that is new takes time."""
+    most = min(REMEMBERED_BYTES // (4 * model.dim), size // BYTES_OF_A_WORD)
+    remembered = max(64, 1 << max(most, 1).bit_length() - 1)
     starts, keys = np.zeros(remembered, np.int64), np.zeros((remembered, 3), np.uint32)
     sums = np.empty((remembered, model.dim), np.float32)
 
