@@ -57,6 +57,18 @@ class HelperLibrary(JITCodeLibrary):
     def finalize(self) -> None:
         self._finalized = True
 
+    def _optimize_functions(self, module: Any) -> None:
+        """As much as makes the code smaller that kernels take in."""
+        module.data_layout = self._codegen._data_layout
+        builder = self._codegen._pass_builder()
+        for function in module.functions:
+            if not function.is_declaration:
+                passes = llvm.create_new_function_pass_manager()
+                passes.add_sroa_pass()
+                passes.add_simplify_cfg_pass()
+                passes.add_instruction_combine_pass()
+                passes.run(function, builder)
+
     def alone(self) -> Any:
         """The module without those that it calls."""
         return super()._get_module_for_linking()
@@ -128,8 +140,18 @@ def callers_first(libraries: list[JITCodeLibrary]) -> list[JITCodeLibrary]:
     return list(reversed(ordered))
 
 
+class LeanLowering(NativeLowering):
+    """The step that writes LLVM's code."""
+
+    @property
+    def lowering_class(self) -> Any:
+        from gristmill.kernels.base.lowering import LeanLower  # with what numba knows of arrays
+
+        return LeanLower
+
+
 @register_pass(mutates_CFG=True, analysis_only=False)
-class HelperLowering(NativeLowering):
+class HelperLowering(LeanLowering):
     _name = "gristmill_helper_lowering"
 
     def run_pass(self, state: Any) -> bool:
@@ -148,7 +170,7 @@ class HelperLowering(NativeLowering):
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
-class KernelLowering(NativeLowering):
+class KernelLowering(LeanLowering):
     _name = "gristmill_kernel_lowering"
 
     def run_pass(self, state: Any) -> bool:

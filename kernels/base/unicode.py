@@ -96,13 +96,16 @@ def script() -> Array:
     return kept_table("script", make)
 
 
+@cache
+def all_characters() -> str:
+    """One character each, surrogates too, so that a position is a code point."""
+    return np.arange(POINTS, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
+
+
 def mark_all(table: Array, pattern: str, value: int, add: bool) -> None:
     import regex
 
-    everything = "".join(
-        map(chr, range(POINTS))
-    )  # one character each, surrogates too, so that a position is a code point
-    for match in regex.finditer(f"{pattern}+", everything):
+    for match in regex.finditer(f"{pattern}+", all_characters()):
         a, b = match.span()
         if add:
             table[a:b] |= value

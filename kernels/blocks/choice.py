@@ -90,51 +90,64 @@ def splits_of(forest: Forest) -> Splits:
     )
 
 
-@intrinsic
-def put_reached(_context: Any, tile: Any, feature: Any, threshold: Any, left: Any, first: Any, last: Any, reached: Any):
-    """Fills reached[TILE]: of the leaves of one tree, whose splits are `first` to `last`, those that each row of the
-    tile (float32[columns, TILE]) can reach. Nothing checks that the arrays are as long as that."""
+def reached_by(rows: int) -> Any:
+    """Makes what fills reached[rows]: of the leaves of one tree, whose splits are `first` to `last`, those that each of
+    the first `rows` rows of the tile (float32[columns, TILE]) can reach. Nothing checks that the arrays are as long as
+    that."""
 
-    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        arrays = [
-            context.make_array(kind)(context, builder, value).data
-            for kind, value in zip(signature.args, arguments, strict=True)
-            if isinstance(kind, types.Array)
-        ]
-        columns, features, thresholds, lefts, out = arrays
-        word, floats, bits = ir.IntType(64), ir.VectorType(ir.FloatType(), TILE), ir.VectorType(ir.IntType(32), TILE)
-
-        def in_all(value: Any, vector: Any) -> Any:
-            undefined = ir.Constant(vector, ir.Undefined)
-            alone = builder.insert_element(undefined, value, ir.Constant(ir.IntType(32), 0))
-            return builder.shuffle_vector(
-                alone, undefined, ir.Constant(ir.VectorType(ir.IntType(32), TILE), [0] * TILE)
+    @intrinsic
+    def put_reached(
+        _context: Any, tile: Any, feature: Any, threshold: Any, left: Any, first: Any, last: Any, reached: Any
+    ) -> Any:
+        def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            arrays = [
+                context.make_array(kind)(context, builder, value).data
+                for kind, value in zip(signature.args, arguments, strict=True)
+                if isinstance(kind, types.Array)
+            ]
+            columns, features, thresholds, lefts, out = arrays
+            word, floats, bits = (
+                ir.IntType(64),
+                ir.VectorType(ir.FloatType(), rows),
+                ir.VectorType(ir.IntType(32), rows),
             )
 
-        all_leaves = ir.Constant(bits, [0xFFFFFFFF] * TILE)
-        before = builder.block
-        test, body, after = (builder.append_basic_block(name) for name in ("splits", "split", "reached"))
-        builder.branch(test)
-        builder.position_at_end(test)
-        split, leaves = builder.phi(word), builder.phi(bits)
-        split.add_incoming(arguments[4], before)
-        leaves.add_incoming(all_leaves, before)
-        builder.cbranch(builder.icmp_signed("<", split, arguments[5]), body, after)
-        builder.position_at_end(body)
-        column = builder.zext(builder.load(builder.gep(features, [split])), word)
-        place = builder.gep(columns, [builder.mul(column, ir.Constant(word, TILE))])
-        cells = builder.load(builder.bitcast(place, floats.as_pointer()), align=4)
-        edge = in_all(builder.load(builder.gep(thresholds, [split])), floats)
-        rest = in_all(builder.load(builder.gep(lefts, [split])), bits)
-        left_over = builder.and_(leaves, builder.select(builder.fcmp_ordered(">", cells, edge), rest, all_leaves))
-        split.add_incoming(builder.add(split, ir.Constant(word, 1)), body)
-        leaves.add_incoming(left_over, body)
-        builder.branch(test)
-        builder.position_at_end(after)
-        builder.store(leaves, builder.bitcast(out, bits.as_pointer()), align=4)
-        return context.get_dummy_value()
+            def in_all(value: Any, vector: Any) -> Any:
+                undefined = ir.Constant(vector, ir.Undefined)
+                alone = builder.insert_element(undefined, value, ir.Constant(ir.IntType(32), 0))
+                return builder.shuffle_vector(
+                    alone, undefined, ir.Constant(ir.VectorType(ir.IntType(32), rows), [0] * rows)
+                )
 
-    return types.void(tile, feature, threshold, left, types.int64, types.int64, reached), make
+            all_leaves = ir.Constant(bits, [0xFFFFFFFF] * rows)
+            before = builder.block
+            test, body, after = (builder.append_basic_block(name) for name in ("splits", "split", "reached"))
+            builder.branch(test)
+            builder.position_at_end(test)
+            split, leaves = builder.phi(word), builder.phi(bits)
+            split.add_incoming(arguments[4], before)
+            leaves.add_incoming(all_leaves, before)
+            builder.cbranch(builder.icmp_signed("<", split, arguments[5]), body, after)
+            builder.position_at_end(body)
+            column = builder.zext(builder.load(builder.gep(features, [split])), word)
+            place = builder.gep(columns, [builder.mul(column, ir.Constant(word, TILE))])
+            cells = builder.load(builder.bitcast(place, floats.as_pointer()), align=4)
+            edge = in_all(builder.load(builder.gep(thresholds, [split])), floats)
+            rest = in_all(builder.load(builder.gep(lefts, [split])), bits)
+            left_over = builder.and_(leaves, builder.select(builder.fcmp_ordered(">", cells, edge), rest, all_leaves))
+            split.add_incoming(builder.add(split, ir.Constant(word, 1)), body)
+            leaves.add_incoming(left_over, body)
+            builder.branch(test)
+            builder.position_at_end(after)
+            builder.store(leaves, builder.bitcast(out, bits.as_pointer()), align=4)
+            return context.get_dummy_value()
+
+        return types.void(tile, feature, threshold, left, types.int64, types.int64, reached), make
+
+    return put_reached
+
+
+put_reached, put_half_reached = reached_by(TILE), reached_by(TILE // 2)
 
 
 @bare.helper
@@ -149,7 +162,10 @@ def put_tile(
             tile[c, r] = row[np.uint64(columns[c])]
         sums[r] = base
     for tree in range(len(first_split) - 1):
-        put_reached(tile, feature, threshold, left, first_split[tree], first_split[tree + 1], reached)
+        if many > TILE // 2:
+            put_reached(tile, feature, threshold, left, first_split[tree], first_split[tree + 1], reached)
+        else:
+            put_half_reached(tile, feature, threshold, left, first_split[tree], first_split[tree + 1], reached)
         leaf = np.uint64(first_leaf[tree])
         for r in range(many):
             sums[r] += value[leaf + np.uint64(lowest(np.uint64(reached[r])))]

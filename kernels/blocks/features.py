@@ -262,10 +262,10 @@ def unescape(data, i, end, out):
 
 
 @bare.helper
-def put_hints(data, i, end, kind, properties, is_word, cut, keys, values, words):
+def put_hints(data, end, kind, properties, is_word, cut, keys, values, words):
     """Remembers the words of a title, or the triples of words of anything else."""
     before, last = np.uint64(0), np.uint64(0)
-    for w in range(cut_words(data, i, end, properties, is_word, cut)):
+    for w in range(cut_words(data, 0, end, properties, is_word, cut)):
         word = bytes_hash(data, cut[w, 0], cut[w, 1])
         bit = word >> np.uint64(64 - WORD_BITS)
         words[bit >> np.uint64(6)] |= ONE << (bit & np.uint64(63))
@@ -296,11 +296,14 @@ def hints(data, kinds, starts, ends, properties, is_word) -> tuple[Any, Any, Any
         i, end = starts[s], min(ends[s], starts[s] + max(remaining, 0))
         remaining -= max(end - i, 0) + 1
         cut = np.empty((max(end - i, 0) // 2 + 1, 2), np.int64)
+        out, size = np.empty(max(end - i, 0), np.uint8), np.int64(0)
         if kinds[s] == FROM_JSON:
-            out = np.empty(max(end - i, 0), np.uint8)
-            put_hints(out, 0, unescape(data, i, end, out), kinds[s], properties, is_word, cut, keys, values, words)
+            size = unescape(data, i, end, out)
         else:
-            put_hints(data, i, end, kinds[s], properties, is_word, cut, keys, values, words)
+            while i + size < end:
+                out[size] = data[i + size]
+                size += 1
+        put_hints(out, size, kinds[s], properties, is_word, cut, keys, values, words)
     return keys, values, words
 
 

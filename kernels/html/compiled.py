@@ -21,6 +21,12 @@ def inner(function: F) -> F:
     return helper(function, _nrt=False)
 
 
+def rare(function: F) -> F:
+    """As `inner`, for what few tags or pages need: its code is not copied into its callers."""
+    vars(function)["is_rare"] = True
+    return inner(function)
+
+
 @intrinsic
 def first_of_32(_context: Any, data: Any, at: Any, byte: Any) -> tuple[Any, Any]:
     """The distance from `at` (uint64) to the first such byte (uint8) of the next 32, which must be in the array; 32:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gristmill.kernels.html.compiled import inner
+from gristmill.kernels.html.compiled import rare
 from gristmill.kernels.html.names import TAGS
 from gristmill.kernels.html.open_elements import (
     BLOCKS,
@@ -57,7 +57,7 @@ SVG, FOREIGNOBJECT, DESC, TITLE = (np.int64(TAGS.index(name)) for name in ["svg"
 FOREIGN = np.int64(1)
 
 
-@inner
+@rare
 def after_svg(data, i, n, facts, state, flat, hashes, kinds, words):
     """From behind an `<svg>` to behind its end, or to a tag of HTML that ends an open one. Nothing in it is text."""
     depth, inside_html = 1, 0
@@ -97,7 +97,7 @@ def after_svg(data, i, n, facts, state, flat, hashes, kinds, words):
             inside_html = max(inside_html + step, 0)
 
 
-@inner
+@rare
 def math_begins(data, state, stack, out, facts, flat, kinds, references):
     """<math>: its `alttext` stands for all of it."""
     if state[SKIP] or state[MATH_AT]:
@@ -118,7 +118,7 @@ def math_begins(data, state, stack, out, facts, flat, kinds, references):
         state[SKIP] = state[MATH_AT]
 
 
-@inner
+@rare
 def math_said(data, i, n, state, stack, out, flat, kinds, references):
     """The LaTeX of an <annotation> replaces the text of <math> so far; the rest of <math> is left out."""
     end = find_byte(data, i, n, TAG_OPENS)
@@ -134,7 +134,7 @@ def math_said(data, i, n, state, stack, out, flat, kinds, references):
     return end
 
 
-@inner
+@rare
 def formula(data, i, end, row, twice, state, stack, out, flat, kinds, references):
     """Writes a formula as text of the block-level element, whatever hides its <math>. Returns whether there was one."""
     before = state[CHARACTERS]

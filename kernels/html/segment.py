@@ -21,7 +21,7 @@ import numpy as np
 from gristmill.kernels.base.bare import inlined
 from gristmill.kernels.base.compiled import helper, kernel
 from gristmill.kernels.base.types import Array, Bytes, Offsets
-from gristmill.kernels.html.compiled import inner
+from gristmill.kernels.html.compiled import inner, rare
 from gristmill.kernels.html.foreign import after_svg, formula, math_begins, math_said
 from gristmill.kernels.html.names import (
     HEAD_BASE,
@@ -203,9 +203,7 @@ def one_token(data, i, n, state, stack, elements, heads, blocks, out, facts, fla
     byte = data[i + 1] if i + 1 < n else 0
     if byte == 33 or byte == 63:  # ! ?
         if state[MATH_AT] and not state[SKIP] and is_cdata(data, i, n):
-            end = end_of_cdata(data, i + 9, n)
-            write_text(data, i + 9, end, AS_IT_STANDS, state, out, flat, references)
-            text_at(state, stack, state[DEPTH])
+            cdata_text(data, i, n, state, stack, out, flat, references)
         return after_declaration(data, i, n, state[MATH_AT])
     ends = byte == 47
     begin = i + 1 + ends
@@ -261,6 +259,13 @@ def one_token(data, i, n, state, stack, elements, heads, blocks, out, facts, fla
     return begin
 
 
+@rare
+def cdata_text(data, i, n, state, stack, out, flat, references):
+    """Writes the text of the CDATA section at i."""
+    write_text(data, i + 9, end_of_cdata(data, i + 9, n), AS_IT_STANDS, state, out, flat, references)
+    text_at(state, stack, state[DEPTH])
+
+
 @inner
 def note(state, heads, tag, start, end):
     """Notes tags that hold metadata."""
@@ -287,7 +292,7 @@ def note_as(state, heads, kind, start, end):
         state[HEADS] += 1
 
 
-@inner
+@rare
 def raw_text(data, i, n, state, stack, heads, blocks, out, facts, tag, value, flat, kinds, references):
     """Reads the content of <script>, <title>, <xmp> and the like; returns where the end tag is."""
     if tag == PLAINTEXT:

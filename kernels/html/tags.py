@@ -10,7 +10,7 @@ import numpy as np
 
 from gristmill.kernels.base.wide import eight_bytes
 from gristmill.kernels.html import names, tables as kinds
-from gristmill.kernels.html.compiled import inner
+from gristmill.kernels.html.compiled import inner, rare
 from gristmill.kernels.html.tables import (
     ATTRIBUTE_SLOTS,
     ENDS_ATTRIBUTE_NAME,
@@ -99,7 +99,7 @@ def said(words, state):
     return np.int64(words[state, SAID]) | np.int64(words[state, SAID + 1]) << 16
 
 
-@inner
+@rare
 def class_hash(data, i, end, flat):
     """The hash of the first word of a value."""
     while i < end and flat[MARKS + data[i]] & WHITE:
@@ -221,7 +221,7 @@ def attribute_says(data, first, last, which, facts, flat, words):
         facts[IS_OPEN] = 1
 
 
-@inner
+@rare
 def number(data, i, end, flat):
     """A number of digits, as far as they go; 0 for none."""
     while i < end and flat[MARKS + data[i]] & WHITE:
@@ -233,7 +233,7 @@ def number(data, i, end, flat):
     return value
 
 
-@inner
+@rare
 def signed(data, i, end, flat):
     """Whether a whole number of nine digits at most begins here, and the number."""
     while i < end and flat[MARKS + data[i]] & WHITE:
@@ -261,7 +261,7 @@ def small_hash(data, i, end, value):
     return value
 
 
-@inner
+@rare
 def media_type(data, i, end, flat):
     """The hash of a media type in lower case, without its parameters."""
     while i < end and flat[MARKS + data[i]] & WHITE:
@@ -272,7 +272,7 @@ def media_type(data, i, end, flat):
     return small_hash(data, i, last, BASIS)
 
 
-@inner
+@rare
 def after_declaration(data, i, n, foreign):
     """Behind a comment, doctype or processing instruction whose `<` is at i. (The caller handles CDATA sections in
     MathML.)"""
@@ -310,7 +310,7 @@ def is_cdata(data, i, n):
     )  # fmt: skip
 
 
-@inner
+@rare
 def end_of_cdata(data, i, n):
     position = i
     while True:
@@ -338,7 +338,7 @@ def end_of_raw(data, i, n, value, flat):
             i += 1
 
 
-@inner
+@rare
 def end_of_script(data, i, n, flat):
     """As `end_of_raw`, but `<!-- <script> </script> -->` hides the end tag in it ("double escaped")."""
     escaped_from, doubly = -1, False

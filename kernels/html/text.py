@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from gristmill.kernels.base.wide import bits_of, how_many, lowest
-from gristmill.kernels.html.compiled import copy_32, first_of_32, inner
+from gristmill.kernels.html.compiled import copy_32, first_of_32, inner, rare
 from gristmill.kernels.html.tables import ATTRIBUTE, BEGINS, REFERENCE, ROOT, SPACE, TAG
 
 # The state of a page is an int64 array; these of its places belong to the text that is being written.
@@ -48,7 +48,7 @@ def alphanumeric(byte):
     return 48 <= byte <= 57 or 97 <= byte | 32 <= 122
 
 
-@inner
+@rare
 def reference(data, i, end, row, references):
     """The character reference at i: two code points (the second 0 for none) and where it ends. The first is -1 where
     the `&` is just an `&`."""
@@ -78,7 +78,7 @@ def reference(data, i, end, row, references):
     return np.int64(references[name_node]), np.int64(references[name_node + 1]), after
 
 
-@inner
+@rare
 def numeric_reference(data, i, end, references):
     j = i + 2
     sixteen = j < end and data[j] | 32 == 120
@@ -216,7 +216,7 @@ def is_price(state, out):
     )
 
 
-@inner
+@rare
 def put_power(data, i, n, state, out):
     """At the text of a <sup>: writes `^` if it is a number behind a number, a space before the numerator of a fraction,
     a point before cents."""
@@ -336,7 +336,7 @@ def write_text(data, i, end, row, state, out, flat, references):
     return i
 
 
-@inner
+@rare
 def look(data, i, end, state, out):
     """At a control, or a byte that may begin a space or something invisible: writes one code point, returns where the
     next begins."""
@@ -353,7 +353,7 @@ def look(data, i, end, state, out):
     return i + 1  # no UTF-8
 
 
-@inner
+@rare
 def write_formula(data, i, end, row, twice, state, out, flat, references):
     """LaTeX between `$` or, as a line of its own, `$$`; nothing where it is empty."""
     while i < end and flat[row + data[i]] == SPACE:
