@@ -153,11 +153,11 @@ class Measures:
         # Ranks that share layers, or hold some of them, see the same texts.
         self.ranks = ranks if training.tensor == training.pipeline == 1 else ALONE
         self.tokenizer = Tokenizer.from_file(str(job["tokenizer"]))
-        self.texts = {
-            shown: held_out_texts(watched_documents(spec, name), job)
-            for name, shown in spec["watched"].items()
-            if name in spec["texts"]
+        documents = {
+            shown: watched_documents(spec, name) for name, shown in spec["watched"].items() if name in spec["texts"]
         }
+        self.texts = {shown: held_out_texts(of_set, job) for shown, of_set in documents.items()}
+        self.domains = {shown: of_set.domains for shown, of_set in documents.items()}
         self.choices = {
             shown: (read_questions(Path(spec["choices"][name]["file"])), spec["choices"][name]["score"])
             for name, shown in spec["watched"].items()
@@ -176,9 +176,10 @@ class Measures:
         for name, held_out in self.texts.items():
             measured = held_out.measured(model, self.device, ranks=self.ranks)
             self.last[name] = measured.bits_per_byte()
-            domains = dict.fromkeys(held_out.domains)
+            domains = dict.fromkeys(self.domains[name])
             for domain in domains if len(domains) > 1 else ():
-                self.last[f"{name}/{domain}"] = measured.bits_per_byte(domain)
+                own = [each == domain for each in self.domains[name]]
+                self.last[f"{name}/{domain}"] = float(measured.bits[own].sum() / measured.bytes[own].sum())
         length, before = self.job["row_length"], self.job["before"]
         for name, (questions, score) in self.choices.items():
             answers = answer_questions(
