@@ -433,7 +433,7 @@ def drawings(record: AblationRecord, metrics: Mapping[str, JobMetrics], order: S
     """Loss and the target on the way, by domain too, a few arms at a time beside the control."""
     charts: list[Curves] = []
     of_update = (record.get("rows_per_update") or 1) * (record.get("row_length") or 1)
-    for value in dict.fromkeys([*DRAWN, *(name for job in metrics.values() for name in job.values)]):
+    for value in dict.fromkeys([*DRAWN, *(name for job in metrics.values() for name in job)]):
         title, about = DRAWN.get(value) or (
             f"{DRAWN[ON_THE_WAY][0]}: {value[len(ON_THE_WAY) + 1 :]}",
             DRAWN[ON_THE_WAY][1],
