@@ -108,7 +108,9 @@ def shape_for(
         check_names(loaded.source, DecoderShape, facts, *place)
         return DecoderShape.from_facts(facts)
     except (LlamaError, OSError, TypeError, ValueError) as error:
-        raise loaded.wrong(place, str(error)) from error
+        named, _, what = str(error).partition(": ")
+        root, *field = named.split(".")
+        raise (loaded.wrong((*place, *field), what) if root == "shape" else loaded.wrong(place, str(error))) from error
 
 
 def check_fit(loaded: LoadedPlan[Any], place: Place, meta: ShardMeta, shape: DecoderShape, where: Path) -> None:

@@ -256,12 +256,12 @@ class Exchanged(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, out: list[int] | None, into: list[int] | None, group: Any) -> Tensor:
-        ctx.way_back = into, out, group
+        ctx.out, ctx.into, ctx.group = out, into, group
         return exchange(x, out, into, group)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
-        return exchange(grad, *ctx.way_back), None, None, None
+        return exchange(grad, ctx.into, ctx.out, ctx.group), None, None, None
 
 
 def exchange(x: Tensor, out: list[int] | None, into: list[int] | None, group: Any) -> Tensor:

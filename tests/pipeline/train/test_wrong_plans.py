@@ -66,7 +66,7 @@ WRONG_TRAIN = [
     ),
     (("order: shuffled", "order: segments"), "plan.yaml:3: order: "),
     (("order: shuffled", "order: {warmup: {share: 0.1}}"), "plan.yaml:3: order: no such order; did you mean warm_up?"),
-    (("mlp: 32", "mlp: 32, windows: 16"), "plan.yaml:4: model: shape.windows: Input should be a valid tuple, not 16"),
+    (("mlp: 32", "mlp: 32, windows: 16"), "plan.yaml:4: model.windows: Input should be a valid tuple, not 16"),
     (("order: shuffled", "ranks: 0"), "plan.yaml:3: ranks: Input should be greater than or equal to 1"),
     (
         (STEP, f"{STEP}, schedule: cosine"),
@@ -87,7 +87,7 @@ WRONG_ABLATE = [
     ((", rate: 0.01", ", rate: 0.01, patience: 2, average: 2"), "plan.yaml:8: training.patience: "),
     (
         ("mlp: 32", "mlp: 32, windows: [16, -1]"),
-        "plan.yaml:6: shape: shape.windows.1: Input should be greater than or equal to 0, not -1",
+        "plan.yaml:6: shape.windows.1: Input should be greater than or equal to 0, not -1",
     ),
     (("tokens: 20480", "tokens: 20480\ncards: {count: 2}"), "plan.yaml:8: cards: are for `parallel: auto`"),
     (("tokens: 20480", "tokens: 20480\nhopeless: 1"), "plan.yaml:8: hopeless: Input should be greater"),

@@ -39,7 +39,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "more than there are": (
         {"model_type": "olmoe", "num_experts": 4, "num_experts_per_tok": 5},
-        r"experts\.active 5 is more than the 4 experts",
+        r"experts: active 5 is more than the 4 experts",
     ),
     "layers of experts": (
         {"model_type": "qwen3_moe", "mlp_only_layers": 3},
