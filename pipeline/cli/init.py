@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from gristmill.stages.stage import Reader
 
 LIKE = (
-    "dclm", "dclm_full", "decontaminate", "dolma", "fineweb", "fineweb2", "mix_academic", "mix_code", "mix_general_web",
-    "mix_reasoning", "multilingual", "nemotron_cc", "refinedweb", "web_cells", "web_code", "web_math",
+    "dclm", "dclm_full", "decontaminate", "dolma", "fineweb", "fineweb2", "gristmill", "mix_academic", "mix_code",
+    "mix_general_web", "mix_reasoning", "multilingual", "nemotron_cc", "refinedweb", "web_cells", "web_code", "web_math",
 )  # fmt: skip
 MIX = "mix_"  # recipes of several sources, with weights
 RECIPES = Path(__file__).parents[2] / "recipes"
