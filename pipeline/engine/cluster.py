@@ -24,13 +24,14 @@ import yaml
 from gristmill.kernels.common.extras import install
 from gristmill.pipeline import processes
 from gristmill.pipeline.errors import RecipeError, RunFailed
-from gristmill.pipeline.json_types import JSONObject
+from gristmill.pipeline.json_types import JSON, JSONObject
 from gristmill.pipeline.processes import assign_cores, cores_here, gpus_here, nodes_here
 from gristmill.pipeline.recipe.memory_limit import check_memory
 
 if TYPE_CHECKING:
-    from distributed import Client, SpecCluster
+    from distributed import Client, Scheduler, SpecCluster
     from distributed.deploy.cluster import Cluster
+    from tornado.httputil import HTTPServerRequest
 
 GPU_RESOURCE = "GPU"
 LOOPBACK = "127.0.0.1"
@@ -297,10 +298,13 @@ def _started(workers: LocalWorkers) -> SpecCluster:
         "host": LOOPBACK,
         "protocol": "tcp://",
         "port": 0,
-        "dashboard": has_dashboard(),
+        "dashboard": False,
         "dashboard_address": f"{LOOPBACK}:0",
     }
-    return SpecCluster(workers.specs(), {"cls": Scheduler, "options": scheduler}, silence_logs=logging.CRITICAL)
+    cluster = SpecCluster(workers.specs(), {"cls": Scheduler, "options": scheduler}, silence_logs=logging.CRITICAL)
+    if has_dashboard():
+        cluster.scheduler.http_application.add_application(DashboardOnDemand(cluster.scheduler))
+    return cluster
 
 
 def undisturbed(connect: Callable[[], Connection]) -> Connection:
@@ -319,6 +323,23 @@ def undisturbed(connect: Callable[[], Connection]) -> Connection:
 def has_dashboard() -> bool:
     """Is the package there that draws Dask's dashboard (the extra `dashboard`)?"""
     return importlib.util.find_spec("bokeh") is not None
+
+
+class DashboardOnDemand:
+    """Put up Dask's dashboard when somebody first asks the scheduler for a page: it takes 0.4 s to import, and changes
+    how the process formats warnings."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+        self.is_up = False
+
+    def find_handler(self, request: HTTPServerRequest, **_: JSON) -> None:
+        """None: the dashboard stands behind this one and is asked next."""
+        if not self.is_up:
+            self.is_up = True
+            from distributed.dashboard.scheduler import connect
+
+            connect(self.scheduler.http_application, self.scheduler.http_server, self.scheduler)
 
 
 KINDS = {
