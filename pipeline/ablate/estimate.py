@@ -13,6 +13,8 @@ from gristmill.pipeline.ablate.length import in_words, weights_of
 from gristmill.pipeline.ablate.plan import CONTROL
 from gristmill.pipeline.ablate.rules import power_in_words
 from gristmill.pipeline.ablate.run import PreparedAblation
+from gristmill.pipeline.ablate.workers import client_for
+from gristmill.pipeline.engine.cluster import GPU_RESOURCE
 from gristmill.pipeline.formatting import as_seconds
 from gristmill.pipeline.tables import TerminalTable
 from gristmill.pipeline.train.records import Job
@@ -47,8 +49,14 @@ def flops_of_all(ready: PreparedAblation) -> float:
 
 
 def trial_of(ready: PreparedAblation) -> Trial:
-    """The control's first run, tried for a few seconds."""
-    return try_job(cast(Job, {**ready.jobs[0], "begin": {"shape": ready.checked.shape.facts(), "seed": 0}}))
+    """The control's first run, tried for a few seconds; in one of the workers where these are elsewhere."""
+    job = cast(Job, {**ready.jobs[0], "begin": {"shape": ready.checked.shape.facts(), "seed": 0}})
+    if ready.crew.scheduler is None:
+        return try_job(job)
+    with client_for(ready.crew) as client:
+        resources = {GPU_RESOURCE: 1} if ready.crew.gpus else None
+        trial: Trial = client.submit(try_job, job, pure=False, resources=resources).result()
+    return trial
 
 
 def estimate(ready: PreparedAblation, trial: Trial, begun: float) -> Estimate:
@@ -116,9 +124,10 @@ def foreseen(ready: PreparedAblation, found: Estimate | None) -> TerminalTable:
         lines.append((f"... and {len(plan.arms) - SHOWN:,} more", "", "", "", "", "", ""))
     note = f"{len(ready.jobs) + (ready.base is not None)} jobs, {flops_of_all(ready):.3g} FLOP of training"
     if found is not None:
+        where = "a worker" if ready.crew.scheduler else "this machine"
         note += (
             f". About {as_seconds(found.seconds)} on {found.workers} worker{'s' if found.workers > 1 else ''}, as"
-            f" tried for a moment on this machine. All jobs together: training {as_seconds(found.training)}, measuring"
+            f" tried for a moment on {where}. All jobs together: training {as_seconds(found.training)}, measuring"
             f" {as_seconds(found.measuring)} ({as_seconds(found.points)} of it on the way), starting"
             f" {as_seconds(found.starting)}"
         )

@@ -11,6 +11,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
 from rich.text import Text
 
 from gristmill.pipeline.ablate.plan import CONTROL
@@ -18,6 +21,7 @@ from gristmill.pipeline.formatting import as_energy, as_number, as_seconds
 from gristmill.pipeline.json_types import JSON
 from gristmill.pipeline.progress.terminal import in_words
 from gristmill.pipeline.report.ablation_record import AblationRecord, as_compute, bound
+from gristmill.pipeline.screen import escape
 from gristmill.pipeline.tables import TerminalTable
 from gristmill.pipeline.train.progress import RunProgress, progress_in
 from gristmill.pipeline.train.records import Job, JobResult, run_of
@@ -186,6 +190,61 @@ class AblationEvents(AblationUi):
         self.record(line)
         self.stream.write(f"{json.dumps(event)}\n")
         self.stream.flush()
+
+
+class LiveAblationUi(AblationUi):
+    """A table of jobs on a terminal, with what each has come to."""
+
+    def __init__(self, out: Path, console: Console) -> None:
+        super().__init__(out)
+        self.console = console
+        self.jobs: Sequence[Job] = ()
+        self.states: dict[str, str] = {}
+
+    @contextlib.contextmanager
+    def watching(self, jobs: Sequence[Job], workers: int) -> Iterator[None]:
+        self.jobs = jobs
+        live = Live(get_renderable=self.view, console=self.console, refresh_per_second=2, transient=True)
+        with live, super().watching(jobs, workers):
+            yield
+
+    def ends(self, job: Job, result: JobResult) -> None:
+        self.states[job["folder"]] = "failed" if "failed" in result else "done"
+        super().ends(job, result)
+
+    def say(self, line: str, event: Event) -> None:
+        self.record(line)
+        if event["event"] not in ("started", "progress"):  # the table shows these
+            self.console.print(line, markup=False, soft_wrap=True)
+
+    def view(self) -> Group:
+        table = Table(box=None)
+        for name in ("arm", "seed", "", "update", "loss", "tokens/s"):
+            table.add_column(name, justify="left" if name in ("arm", "") else "right")
+        for job in sorted(self.jobs, key=lambda job: job["folder"] not in self.at_work)[
+            : max(4, self.console.height - 6)
+        ]:
+            at_work = self.at_work.get(job["folder"])
+            progress = at_work.progress if at_work else None
+            state = self.states.get(job["folder"], "")
+            if at_work is not None:
+                state = f"{at_work.tenths / 10:.0%}" + (", measuring" if progress and progress.measuring else "")
+            table.add_row(
+                escape(job["arm"]),
+                run_of(job).words.partition(", seed ")[2],
+                state,
+                f"{progress.update:,} of {job['training']['updates']:,}" if progress else "",
+                f"{progress.loss:.4f}" if progress and progress.loss is not None else "",
+                f"{progress.tokens_per_second:,.0f}" if progress and progress.tokens_per_second else "",
+            )
+        left = f", {self.time_left()}" if self.seconds_left() is not None else ""
+        return Group(table, f"{self.to_come} jobs to come{left}")
+
+
+def ui_for(out: Path, console: Console, as_json: bool) -> AblationUi:
+    if as_json:
+        return AblationEvents(out)
+    return LiveAblationUi(out, console) if console.is_terminal else AblationUi(out)
 
 
 def event(kind: str, job: Job) -> Event:

@@ -39,6 +39,14 @@ def ablate(
             help="processes; default: one per GPU, or one per two cores; 0: in this process, one run after another",
         ),
     ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            "--scheduler",
+            help="an existing Dask scheduler, tcp://host:port; its workers must see the same folders, those with a GPU"
+            " start with --resources GPU=1. Its protocol is unauthenticated pickle: use TLS beyond this machine",
+        ),
+    ] = None,
     only: Annotated[str | None, typer.Option("--only", help="only this arm and the control", metavar="ARM")] = None,
     dry_run: Annotated[
         bool,
@@ -59,7 +67,7 @@ def ablate(
     needs_packages("ablate")
     from gristmill.pipeline.ablate.plan import load, one_arm
     from gristmill.pipeline.ablate.run import PreparedAblation, run
-    from gristmill.pipeline.ablate.show import AblationEvents, AblationUi
+    from gristmill.pipeline.ablate.show import ui_for
     from gristmill.pipeline.ablate.workers import crew_of
 
     loaded = load(plan)
@@ -67,12 +75,12 @@ def ablate(
         one_arm(loaded, only)  # says so if there is no such arm
     folder, screen = Path(loaded.out(out)).resolve(), console(stderr=True)
     try:
-        crew = crew_of(workers, loaded.plan.ranks or 1)
+        crew = crew_of(workers, scheduler, loaded.plan.ranks or 1)
         if dry_run:
             some = one_arm(loaded, only) if only else loaded
             show_estimate(PreparedAblation(some, folder, crew, lambda line: say(screen, line), True), screen)
             return
-        run(loaded, folder, crew, AblationEvents(folder) if as_json else AblationUi(folder), only)
+        run(loaded, folder, crew, ui_for(folder, screen, as_json), only)
     except KeyboardInterrupt:
         say(
             screen,

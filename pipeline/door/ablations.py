@@ -74,6 +74,7 @@ def ablate(
     out: str | Path | None = None,
     *,
     workers: int | None = None,
+    scheduler: str | None = None,
     only: str | None = None,
     progress: bool = True,
 ) -> Ablation:
@@ -97,7 +98,7 @@ def ablate(
     run(
         loaded,
         folder,
-        crew_of(workers, loaded.plan.ranks or 1),
+        crew_of(workers, scheduler, loaded.plan.ranks or 1),
         show.AblationUi(folder, sys.stderr if progress else io.StringIO()),
         only,
     )
