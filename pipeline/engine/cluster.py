@@ -1,8 +1,8 @@
 """Make Dask clusters: processes of this machine, a scheduler that is already there, or a cluster described in a file.
 
-The only place that does. Stages that want a GPU (`Stage.gpu`) are sent only to workers with Dask's resource `GPU`:
-local ones get one GPU each, or as many as a stage shares a model over; GPU workers of others say `--resources "GPU=1"`,
-and see the GPUs that they were started with.
+The only place that does, for runs and ablations alike. Stages that want a GPU (`Stage.gpu`) are sent only to workers
+with Dask's resource `GPU`: local ones get one GPU each, or as many as a stage shares a model over; GPU workers of
+others say `--resources "GPU=1"`, and see the GPUs that they were started with.
 """
 
 from __future__ import annotations
