@@ -135,6 +135,14 @@ def test_predicts_what_the_fasttext_package_predicts():
         assert row["language_scores_top"] == pytest.approx([score for score, _ in theirs], abs=1e-5)
 
 
+@given(st.lists(st.text(alphabet="abcdefghijklmnoprstuvz äöüßéèñçабвгдежзий ", max_size=80), min_size=1, max_size=20))
+def test_the_one_label_asked_for_is_the_best_of_many(texts):
+    one, many = (Language(model="lid.176", top=top)(table(*texts)).to_pylist() for top in (1, 5))
+    assert len(one) == len(texts)
+    for single, best in zip(one, many, strict=True):
+        assert (single["language"], single["language_score"]) == (best["language"], best["language_score"])
+
+
 def right(answers: list[dict], languages: list[str]) -> float:
     return sum(row["language"] == language for row, language in zip(answers, languages, strict=True)) / len(languages)
 
