@@ -88,14 +88,9 @@ class SettingsSource(Mistakes):
                 elif complaint["type"] == "value_error":  # a check of ours: its words say what is wrong
                     lines.append(str(self.wrong(where, complaint["msg"].removeprefix("Value error, "))))
                 else:
-                    given = complaint.get("input")
-                    lines.append(
-                        str(
-                            self.wrong(
-                                where, f"{complaint['msg']}, not {quoted(given)}{value_hint(complaint['type'], given)}"
-                            )
-                        )
-                    )
+                    given, what = complaint.get("input"), complaint["msg"].replace("a valid tuple", "a list")
+                    hint = value_hint(complaint["type"], given)
+                    lines.append(str(self.wrong(where, f"{what}, not {quoted(given)}{hint}")))
             raise RecipeError("\n".join(lines)) from error
 
 

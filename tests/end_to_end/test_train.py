@@ -66,7 +66,7 @@ def windowed(folder: Path) -> Path:
         ("  rows_per_update: 4", "  rows_per_update: 4\n  rows_per_step: 3", "rows_per_step 3 does not divide the 4"),
         ("mlp: 32", "mlp: 32, vocabulary: 9", "plan.yaml:4: model: "),
         ("mlp: 32", "mlp: 32, context: 8", "make it with context=64"),
-        ("mlp: 32", "mlp: 32, windows: 8", "windows are a list of whole numbers"),
+        ("mlp: 32", "mlp: 32, windows: 8", "windows: Input should be a list, not 8"),
         ("prose.parquet", "prose.parquet, text: txt", "evaluate.texts.prose: no column 'txt'"),
         ("quiz.jsonl", "plan.yaml", "plan.yaml:11: evaluate.choices.quiz: "),
         ("{name: adamw, rate: 0.01}", "adamx", "plan.yaml:8: training.optimizer"),
@@ -111,7 +111,6 @@ def test_a_loss_that_is_no_number_ends_in_words(folder: Path) -> None:
     plan = PLAN.replace("{name: adamw, rate: 0.01}", rate).replace("updates: 2", "updates: 9")
     done = train(folder, plan, "--out", str(folder / "nan"))
     assert isinstance(done.exception, GristmillError) and "3 updates in a row were refused" in str(done.exception)
-    assert "no loss: every update was refused" in done.output
     lines = [json.loads(line) for line in (folder / "nan" / "metrics.jsonl").read_text().splitlines()]
     assert [line["loss"] is None for line in lines][:2] == [False, True]
 

@@ -54,4 +54,4 @@ def test_a_takedown_list_takes_a_decimal_uid(run: tuple[Path, int], tmp_path: Pa
     names = save(tmp_path / "list.txt", f"{uid}\n{uid_of('a', 'nowhere.jsonl', 0)}\n")
     shown = CliRunner().invoke(app, ["forget", str(out), "--list", str(names), "--dry-run"])
     assert shown.exit_code == 0, shown.exception
-    assert "1 document" in shown.output
+    assert "documents: 1" in shown.output
