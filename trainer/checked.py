@@ -40,7 +40,7 @@ def _complaint(kind: Any, fault: Any, name: str) -> str:
         return f"{place}: no such field; {hint}"
     if fault["type"] == "value_error":  # a check of ours, whose words say what is wrong
         return f"{place}: {fault['msg'].removeprefix('Value error, ')}"
-    return f"{place}: {fault['msg']}, not {fault['input']!r}"
+    return f"{place}: {fault['msg'].replace('a valid tuple', 'a list')}, not {fault['input']!r}"
 
 
 def _fields_at(kind: Any, steps: Sequence[str | int]) -> list[str]:

@@ -66,7 +66,7 @@ WRONG_TRAIN = [
     ),
     (("order: shuffled", "order: segments"), "plan.yaml:3: order: "),
     (("order: shuffled", "order: {warmup: {share: 0.1}}"), "plan.yaml:3: order: no such order; did you mean warm_up?"),
-    (("mlp: 32", "mlp: 32, windows: 16"), "plan.yaml:4: model.windows: Input should be a valid tuple, not 16"),
+    (("mlp: 32", "mlp: 32, windows: 16"), "plan.yaml:4: model.windows: Input should be a list, not 16"),
     (("order: shuffled", "ranks: 0"), "plan.yaml:3: ranks: Input should be greater than or equal to 1"),
     (
         (STEP, f"{STEP}, schedule: cosine"),
