@@ -29,7 +29,7 @@ def test_means_are_those_of_the_plain_way(word_ngrams, texts, start, seed, tmp_p
     data, offsets = text_column(pa.array(texts, pa.string()).slice(start))
     wanted = np.arange(len(offsets) - 1) % 4 != 3
     found = []
-    for average in (_by_words(model, data), _by_subwords(model, data)):
+    for average in (_by_words(model, data), _by_subwords(model, data, len(data))):
         hidden, rows = np.zeros((len(wanted), model.dim), np.float32), np.zeros(len(wanted), np.int64)
         average(offsets, wanted, hidden, rows)
         found.append((hidden.tolist(), rows.tolist()))
