@@ -43,4 +43,4 @@ def test_a_crawl_is_mixed_over_cells_and_every_number_is_in_its_files(tmp_path: 
     assert counted["over domain caps"] > 0 and counted["not drawn"] > 0 and counted["most copies"] > 1
     assert counted["cells"] < counted["groups"] and counted["in shards"] > 50, json.dumps(counted)
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "Shares by topic and format" in page and "Documents of each cell" in page
+    assert "Documents of each cell" in page
