@@ -6,7 +6,7 @@
 
 Points: `llm_score` (one pass; prefix cache on), `reasoned`, `ngram` and `draft` (tokens guessed ahead, by what was read
 and by the model itself), `feeding` (chosen by measurement), `options` (KV cache in fp8, half of the memory),
-`llm_label`, `refine`, `rephrase`, `ocr` (a Llava of random weights on made scans), and the plans of `judge label` and
+`llm_label`, `refine`, `rephrase`, `ocr` (a Gemma 3 of random weights on made scans), and the plans of `judge label` and
 `judge rate` (by a description and by a rubric; a model of random weights cannot describe a development set). The model
 is that of `medu_vllm.py`: a Llama shape of 1.2B with random weights and a tokenizer trained on TEXT (else on
 docs/*.md), so answers are noise and reasoned ones are mostly refused; asking, generating, reading and checking is what
@@ -45,9 +45,14 @@ FED_TURNS = 15  # until the way of feeding is chosen
 PAGES = 24  # scans
 TEMPLATE = (
     "{% for m in messages %}<|endoftext|>{{ m['role'] }}\n{% if m['content'] is string %}{{ m['content'] }}{% else %}"
-    "{% for part in m['content'] %}{% if part['type'] == 'image' %}<image>{% else %}{{ part['text'] }}{% endif %}"
+    "{% for part in m['content'] %}{% if part['type'] == 'image' %}<start_of_image>{% else %}{{ part['text'] }}{% endif %}"
     "{% endfor %}{% endif %}<|endoftext|>\n{% endfor %}{% if add_generation_prompt %}assistant\n{% endif %}"
 )
+VISION_TOKENS = {
+    "boi_token": "<start_of_image>",
+    "eoi_token": "<end_of_image>",
+    "image_token": "<image_soft_token>",
+}
 RUBRIC = "How much does the text teach? Useless: nothing. Okay: something. Great: a lot."
 Facts = dict[str, Any]
 
@@ -68,45 +73,36 @@ def prepare(options: argparse.Namespace) -> None:
         pages = sorted((ROOT / "docs").glob("*.md"))
         options.text.write_text("\n\n".join(page.read_text(encoding="utf-8") for page in pages), encoding="utf-8")
     medu_vllm.prepare(options)
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(options.work)
-    tokenizer.add_special_tokens({"additional_special_tokens": ["<image>"]})
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(options.work, extra_special_tokens=VISION_TOKENS)
     tokenizer.chat_template = TEMPLATE
     tokenizer.save_pretrained(options.vision)
     if not options.tiny:
-        write_llava(options.vision, tokenizer)
+        write_gemma(options.vision, tokenizer)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(options.work)
     tokenizer.chat_template = TEMPLATE
     tokenizer.save_pretrained(options.work)
 
 
-def write_llava(folder: Path, tokenizer: Any) -> None:
-    """64 tokens a picture; heads of 64, which all kernels take."""
+def write_gemma(folder: Path, tokenizer: Any) -> None:
+    """A Gemma 3 of random weights: 16 tokens a picture; heads of 64, which all kernels take."""
     import torch
-    from transformers import (
-        CLIPImageProcessor,
-        CLIPVisionConfig,
-        LlamaConfig,
-        LlavaConfig,
-        LlavaForConditionalGeneration as Llava,
-        LlavaProcessor,
-    )
+    from transformers import Gemma3Config, Gemma3ForConditionalGeneration, Gemma3ImageProcessorPil, Gemma3Processor
 
     torch.manual_seed(0)
-    side, patch = 112, 14
+    side, tokens = 112, 16
     sizes = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4}
-    config = LlavaConfig(
-        vision_config=CLIPVisionConfig(**sizes, image_size=side, patch_size=patch, projection_dim=256),
-        text_config=LlamaConfig(**sizes, vocab_size=len(tokenizer), max_position_embeddings=8192),
-        image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
-        vision_feature_select_strategy="default",
-        vision_feature_layer=-1,
-    )
-    Llava(config).to(torch.bfloat16).save_pretrained(folder)
-    pictures = CLIPImageProcessor(size={"shortest_edge": side}, crop_size={"height": side, "width": side})
-    LlavaProcessor(
-        pictures, tokenizer, patch_size=patch, vision_feature_select_strategy="default", num_additional_image_tokens=1,
-        chat_template=TEMPLATE,
-    ).save_pretrained(folder)  # fmt: skip
+    config = Gemma3Config(
+        text_config={
+            **sizes, "num_key_value_heads": 4, "head_dim": 64, "vocab_size": len(tokenizer),
+            "max_position_embeddings": 8192, "query_pre_attn_scalar": 64,
+        },
+        vision_config={**sizes, "image_size": side, "patch_size": 14},
+        mm_tokens_per_image=tokens,
+        **{f"{name}_index": tokenizer.convert_tokens_to_ids(token) for name, token in VISION_TOKENS.items()},
+    )  # fmt: skip
+    Gemma3ForConditionalGeneration(config).to(torch.bfloat16).save_pretrained(folder)
+    pictures = Gemma3ImageProcessorPil(size={"height": side, "width": side})
+    Gemma3Processor(pictures, tokenizer, chat_template=TEMPLATE, image_seq_length=tokens).save_pretrained(folder)
 
 
 def documents(options: argparse.Namespace, seed: int, count: int | None = None) -> pa.RecordBatch:
